@@ -83,7 +83,7 @@ def test_a_damaged_slot_leaves_the_one_before(caplog: pytest.LogCaptureFixture) 
         copy = disk.kill_clone()
         flip(copy, PATH, position)
         assert read(copy) == OffsetAndEpoch(3 if position >= SLOT_BYTES else 7, 1)
-    assert "metadata-synced is damaged; it says that the metadata log was synced to 3 at least" in caplog.text
+    assert "metadata-synced is damaged; the metadata log was synced to offset 3 at least" in caplog.text
 
 
 def test_a_file_without_a_sound_slot_is_written_anew(caplog: pytest.LogCaptureFixture) -> None:
@@ -96,7 +96,7 @@ def test_a_file_without_a_sound_slot_is_written_anew(caplog: pytest.LogCaptureFi
         assert file.read() is None
         file.write(OffsetAndEpoch(1, 1))
         assert read(disk) == OffsetAndEpoch(1, 1)
-    assert "the log is believed as it is" in caplog.text
+    assert "the log is accepted as it is" in caplog.text
 
 
 # Controllers.
@@ -192,7 +192,7 @@ def test_a_voter_fetches_what_it_lost_and_leads_nobody_before(caplog: pytest.Log
     quorums.settle()
     assert quorums.check_alike() == dict.fromkeys(("kept", "committed by two", "and on"), "1")
     assert not quorums.benches[with_it].quorum.is_recovering
-    assert "is whole again: the lost records were fetched" in caplog.text
+    assert "is complete again: the lost records were fetched" in caplog.text
 
 
 def test_a_log_that_is_cut_for_a_leader_is_recorded_as_shorter() -> None:

@@ -1,9 +1,10 @@
 """The control plane: drives the Raft quorum and the metadata log, publishes images, and registers brokers.
 
-    quorum            runs the Raft core over `metadata_log` and sends its requests (`quorum_transport`, `quorum_wire`)
-    active_controller decides while this node leads the quorum; `controller_router` finds it wherever it is
-    metadata_publisher hands committed batches and images to the node
-    broker_lifecycle  registers this broker, sends its heartbeats, and asks for a controlled shutdown
+    quorum              runs the Raft core over `metadata_log`; sends its requests (`quorum_transport`, `quorum_wire`)
+    metadata_publisher  publishes committed batches, images and leadership to the node
+    active_controller   decides while this node leads the quorum
+    controller_router   sends requests to the active controller, here or over the wire (`controller_wire`)
+    broker_lifecycle    registers this broker, sends its heartbeats, and requests its controlled shutdown
 
-No sockets, threads or clocks here: `server` provides them.
+No sockets, threads or clocks: `server` provides them.
 """

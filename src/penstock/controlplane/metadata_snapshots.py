@@ -1,15 +1,15 @@
 """Snapshots of the metadata log, in Kafka's files: the image at one offset, as records.
 
-    00000000000000000512-0000000003.checkpoint       all below offset 512; the record before it is of epoch 3
-    00000000000000000512-0000000003.checkpoint.part  being written or fetched, worthless after a crash
-    00000000000000000000-0000000000.checkpoint       what the directory was formatted with: the first voters
+    00000000000000000512-0000000003.checkpoint       covers offsets below 512; the last one has epoch 3
+    00000000000000000512-0000000003.checkpoint.part  being written or fetched, removed after a crash
+    00000000000000000000-0000000000.checkpoint       written by formatting: the first voters
 
-    control batch   header (time of the last record), kraft.version and voters where the log has them
-    data batches    the records that build the image, offsets counted from 0
-    control batch   footer: without it the file was never finished
+    control batch   header (timestamp of the last record); kraft.version and voters if the log has them
+    data batches    the records that build the image, with offsets from 0
+    control batch   footer: a file without it is incomplete
 
-A file gets its name when it is whole and synced. A snapshot that does not read to its footer, with every CRC right, is
-never half believed: `BadSnapshot` says what is wrong, and an older one serves.
+A file gets its name when it is complete and synced. A snapshot with a missing footer or a wrong CRC is rejected as a
+whole: `BadSnapshot` names the fault, and an older snapshot is used.
 """
 
 import re
@@ -41,14 +41,14 @@ DELETED = ".deleted"
 _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint(\.part|\.deleted)?")
 
 FORMATTED = OffsetAndEpoch(0, 0)
-"""The snapshot that formatting leaves: no image yet, just who votes first."""
+"""The snapshot that formatting writes: the first voters, without an image."""
 
 BATCH_BYTES = 1 << 20
-"""A batch of a snapshot is closed past this size; Kafka takes up to 8 MB."""
+"""A batch of a snapshot is finished at this size; Kafka accepts up to 8 MB."""
 
 
 class BadSnapshot(StorageError):
-    """A snapshot that cannot be what was written."""
+    """A snapshot that is damaged or incomplete."""
 
 
 def snapshot_name(snapshot_id: OffsetAndEpoch) -> str:
@@ -56,7 +56,7 @@ def snapshot_name(snapshot_id: OffsetAndEpoch) -> str:
 
 
 class SnapshotReader:
-    """One walk through a snapshot's file. What the header says is there once the first batch was read."""
+    """Reads a snapshot file once. The fields of the header are set after the first batch."""
 
     def __init__(self, vfs: Vfs, path: str) -> None:
         self._vfs = vfs
@@ -67,18 +67,18 @@ class SnapshotReader:
         self.voters: VoterSet | None = None
 
     def records(self) -> Iterator[AnyRecord]:
-        """The image's records, up to the footer; raises `BadSnapshot` where the file is not whole."""
+        """The image's records. Raises `BadSnapshot` if the file is damaged or has no footer."""
         for batch in self._batches():
             if not batch.is_control:
                 yield from records_in(batch)
 
     def skim(self) -> None:
-        """Read to the footer for the header's sake, checking what can be checked without decoding records."""
+        """Read the header, and check the file without decoding its records."""
         for _ in self._batches():
             pass
 
     def head(self) -> None:
-        """Read the header alone."""
+        """Read only the header."""
         next(self._batches(), None)
 
     def _batches(self) -> Iterator[RecordBatch]:
@@ -89,11 +89,11 @@ class SnapshotReader:
                 for position, batch in scan_batches(file, 0, file.size()):
                     batch.check_crc()
                     if kind is ControlType.SNAPSHOT_FOOTER:
-                        raise BadSnapshot(f"{self.path} goes on at position {position}, after its footer")
+                        raise BadSnapshot(f"{self.path} has data at position {position}, after its footer")
                     if batch.is_control:
                         kind = self._take_control(batch, is_first=position == 0)
                     elif position == 0:
-                        raise BadSnapshot(f"{self.path} begins with data, expected a header")
+                        raise BadSnapshot(f"{self.path} starts with data, expected a header")
                     yield batch
             finally:
                 file.close()
@@ -104,13 +104,13 @@ class SnapshotReader:
         except KafkaError as error:
             raise BadSnapshot(f"{self.path}: {error}") from error
         if kind is not ControlType.SNAPSHOT_FOOTER:
-            raise BadSnapshot(f"{self.path} has no footer: it was never finished, or has lost its end")
+            raise BadSnapshot(f"{self.path} has no footer: it is incomplete or truncated")
 
     def _take_control(self, batch: RecordBatch, *, is_first: bool) -> ControlType:
         last = ControlType.UNKNOWN
         for place, (_, kind, message) in enumerate(control_messages(batch)):
             if is_first and not place and kind is not ControlType.SNAPSHOT_HEADER:
-                raise BadSnapshot(f"{self.path} begins with a {kind.name} record, expected a header")
+                raise BadSnapshot(f"{self.path} starts with a {kind.name} record, expected a header")
             if isinstance(message, control.SnapshotHeaderRecord):
                 self.timestamp = message.last_contained_log_timestamp
             elif isinstance(message, control.KRaftVersionRecord):
@@ -130,7 +130,7 @@ def encode_snapshot(
     kraft_version: int,
     voters: VoterSet | None,
 ) -> Iterator[bytes]:
-    """The batches of a snapshot, one after the other."""
+    """Generate the batches of a snapshot."""
     header: list[control.ControlMessage] = [
         control.SnapshotHeaderRecord(last_contained_log_timestamp=timestamp)
     ]
@@ -151,7 +151,7 @@ def encode_snapshot(
 
 
 class SnapshotFiles:
-    """The finished snapshots of a directory, by name and size. Those known to be bad are not among them."""
+    """The complete snapshots of a directory, without those known to be damaged."""
 
     def __init__(self, vfs: Vfs, directory: str) -> None:
         self._vfs = vfs
@@ -184,7 +184,7 @@ class SnapshotFiles:
         return join(self._directory, snapshot_name(snapshot_id))
 
     def scan(self) -> None:
-        """Look at what is there, and remove what was never finished or was being removed."""
+        """List the snapshots, and remove incomplete and deleted files."""
         self._sizes = {}
         for entry in self._vfs.list_dir(self._directory):
             found = _NAME.fullmatch(entry.name)
@@ -213,10 +213,10 @@ class SnapshotFiles:
         finally:
             file.close()
 
-    # A snapshot comes to be.
+    # Writing and fetching.
 
     def write(self, snapshot_id: OffsetAndEpoch, batches: Iterable[bytes], *, sync_names: bool = True) -> int:
-        """Write a snapshot from its batches; its size. On any thread: `added` makes it count."""
+        """Write a snapshot file; return its size. May run on any thread; call `added` afterwards, on the loop."""
         path = self.path_of(snapshot_id)
         file = self._vfs.open(path + PART, write=True, create=True)
         try:
@@ -227,7 +227,7 @@ class SnapshotFiles:
                 size += len(batch)
             file.sync()
         except OSError:
-            with suppress(OSError):  # what takes up room for nothing; the next start would remove it too
+            with suppress(OSError):  # free the space; otherwise the next start removes the file
                 self._vfs.remove(path + PART)
             raise
         finally:
@@ -241,7 +241,7 @@ class SnapshotFiles:
         self._sizes[snapshot_id] = size
 
     def receive(self, chunk: SnapshotChunk) -> None:
-        """Put down a piece of a snapshot that is being fetched."""
+        """Write a chunk of a snapshot that is being fetched."""
         self._with_part(chunk.snapshot_id, lambda file: self._put(file, chunk), create=True)
 
     def _put(self, file: File, chunk: SnapshotChunk) -> None:
@@ -249,7 +249,7 @@ class SnapshotFiles:
         file.pwrite([chunk.data], chunk.position)
 
     def received(self, snapshot_id: OffsetAndEpoch) -> None:
-        """All pieces are there: check the whole, sync it and give it its name."""
+        """All chunks are written: check the file, sync it and rename it."""
         path = self.path_of(snapshot_id)
         SnapshotReader(self._vfs, path + PART).skim()
         self._with_part(snapshot_id, lambda file: file.sync())
@@ -267,10 +267,10 @@ class SnapshotFiles:
         finally:
             file.close()
 
-    # And goes.
+    # Removal.
 
     def disown(self, snapshot_id: OffsetAndEpoch) -> None:
-        """Count it as not there, and leave the file for people to look at."""
+        """Drop a snapshot from the list, and keep its file for inspection."""
         self._sizes.pop(snapshot_id, None)
         self._timestamps.pop(snapshot_id, None)
 
@@ -279,7 +279,7 @@ class SnapshotFiles:
             self.disown(older)
 
     def remove_before(self, snapshot_id: OffsetAndEpoch) -> None:
-        """Remove the files of all older ones, bad ones too. On any thread, once they are disowned."""
+        """Remove the files of all older snapshots, damaged ones too. May run on any thread, after `disown_before`."""
         for entry in self._vfs.list_dir(self._directory):
             found = _NAME.fullmatch(entry.name)
             if found is not None and not found[3] and _id_of(found) < snapshot_id:

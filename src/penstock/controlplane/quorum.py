@@ -54,17 +54,17 @@ logger = logging.getLogger(__name__)
 __all__ = ["MetadataQuorum", "QuorumListener", "QuorumSettings", "Transport"]
 
 OBSERVER = "observer"
-"""The role of a follower without a vote, as Kafka calls it."""
+"""Kafka's name for a follower without a vote."""
 
 HAND_OVER_MS_MAX = 5000
-"""How long a leader that stops waits for another to lead; Kafka's own constant."""
+"""How long a stopping leader waits for a new leader; Kafka's constant."""
 
 Transport: TypeAlias = Callable[[Outbound, Callable[[Message], None]], None]
-"""Takes a request to its peer, and tells, once, what came of it: the reply, or `RequestFailed`."""
+"""Sends a request to its peer, and calls back exactly once, with the reply or `RequestFailed`."""
 
 
 class MetadataQuorum:
-    """One replica of the metadata log. Opening it recovers the log; `start` lets it take part."""
+    """A replica of the metadata log. The constructor recovers the log; `start` joins the quorum."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class MetadataQuorum:
         listener: QuorumListener,
         transport: Transport | None = None,
     ) -> None:
-        """Raises `KafkaError` with one clear sentence where the directory cannot be served."""
+        """Raises `KafkaError` if the directory cannot be used."""
         self._world = world
         self._settings = settings
         self._listener = listener
@@ -100,14 +100,14 @@ class MetadataQuorum:
         self._log = opened.log
         self._synced_end = SyncedEnd(synced_file, self._log)
         self._image = opened.image
-        """Until it is given to the listener."""
+        """Of the latest snapshot, until it is published."""
         self.bootstrap = opened.bootstrap
-        """The records that a new cluster begins with, where Kafka's formatting chose them."""
+        """First records of a new cluster, if Kafka's formatting chose them."""
         self._state_file = QuorumStateFile(vfs, opening.directory)
         self._election = self._state_file.read()
         self._configured = settings.voters
         if alone and self._log.voters_before(self._log.end_offset) is None:
-            # Kafka's static quorum: who votes is in no record.
+            # Kafka's static quorum: no record has the voters.
             self._state_file.check_single_voter(node_id)
             self._configured = VoterSet.of([Voter(ReplicaKey(node_id), settings.endpoints)])
         self._node: Node | None = None
@@ -127,17 +127,17 @@ class MetadataQuorum:
             self._log, listener, self._snapshots, opened.image.offset + 1, self._fail
         )
         self._stopped: Callable[[], None] | None = None
-        """Whom to tell when we have stopped; set while we stop."""
+        """Set while stopping: called when the quorum has stopped."""
         self._hand_over_timer: Timer | None = None
         self._is_over = False
-        """Failed, stopped or abandoned: nothing is done any more."""
+        """Failed, stopped or abandoned: all calls are ignored."""
         self.elections = 0
-        """In which this node stood."""
+        """Elections in which this node was a candidate."""
         self._is_recovering = False
         self._unreachable: set[int] = set()
-        """Peers at whose ports nobody listened when they were last asked."""
+        """Peers that refused the last connection."""
 
-    # What others may ask.
+    # State.
 
     @property
     def is_leader(self) -> bool:
@@ -145,7 +145,7 @@ class MetadataQuorum:
 
     @property
     def role(self) -> str:
-        """What it is in the quorum; `observer` where it has no vote."""
+        """The Raft role; `observer` for a follower without a vote."""
         if self._node is None:
             return RoleName.UNATTACHED.value
         name = self._node.role.name
@@ -158,7 +158,7 @@ class MetadataQuorum:
 
     @property
     def leader_address(self) -> Address | None:
-        """Where the leader's controller listens; None where that is not known, or is here."""
+        """The leader's controller endpoint; None if it is unknown or this node."""
         if self._node is None or self._is_over:
             return None
         leader = self._node.role.hint
@@ -174,7 +174,7 @@ class MetadataQuorum:
 
     @property
     def has_lost_majority(self) -> bool:
-        """Whether so many voters are not there that nothing can be committed until some are back."""
+        """Whether too many voters are unreachable for a majority, so that nothing can be committed."""
         node = self._node
         if node is None:
             return False
@@ -182,7 +182,7 @@ class MetadataQuorum:
 
     @property
     def _reachable_voters(self) -> list[Voter]:
-        """The other voters, but for those that are known not to be there."""
+        """The other voters, without those that refused the last connection."""
         assert self._node is not None
         others = self._node.voters.others(self._node.key)
         return [each for each in others if each.key.id not in self._unreachable]
@@ -207,7 +207,7 @@ class MetadataQuorum:
 
     @property
     def voters(self) -> VoterSet:
-        """In force: the log's, else the configured ones."""
+        """The voters in force: those of the log, or else the configured ones."""
         if self._node is not None:
             return self._node.voters
         entry = self._log.voters_before(self._log.end_offset)
@@ -223,17 +223,17 @@ class MetadataQuorum:
 
     @property
     def cluster_id_in_log(self) -> str:
-        """The id that the beginning of the log names, committed or not; empty if it names none."""
+        """The cluster id at the start of the log, committed or not; empty without one."""
         return self._log.first_cluster_id()
 
     @property
     def lost_end(self) -> OffsetAndEpoch | None:
-        """Where the metadata log once ended, while it ends before that: records are gone that were synced."""
+        """The former end of the metadata log, while it ends before that: synced records are lost."""
         return self._synced_end.lost
 
     @property
     def is_recovering(self) -> bool:
-        """Whether this voter stands in no election, because it has yet to fetch what its log lost."""
+        """Whether this voter is no candidate, because it must fetch lost records first."""
         return self._is_recovering
 
     def describe(self) -> QuorumDescription:
@@ -241,10 +241,10 @@ class MetadataQuorum:
             return QuorumDescription(NO_LEADER, self.epoch, -1)
         return self._node.describe(self._world.now_ms())
 
-    # What the node tells.
+    # Calls of the node.
 
     def start(self) -> None:
-        """Take part in the quorum; alone, lead it."""
+        """Join the quorum; a single voter becomes leader at once."""
         assert self._node is None, "a quorum is started once"
         image, self._image = self._image, EMPTY
         self._publisher.load(image)
@@ -262,7 +262,7 @@ class MetadataQuorum:
         self._process_ready()
 
     def propose(self, records: Sequence[AnyRecord], epoch: LeaderEpoch) -> Offset:
-        """Append records as one batch, committed all or none; the last one's offset. Raises `NotLeader`."""
+        """Append records as one batch, which is committed as a whole; return the last offset. Raises `NotLeader`."""
         values = encode_all(records)
         if self._node is None or self._is_over:
             raise NotLeader(f"not the leader of epoch {epoch}: the quorum is not running")
@@ -273,8 +273,7 @@ class MetadataQuorum:
         return offset
 
     def receive(self, request: Request) -> Promise[Reply]:
-        """A request of another replica, or of an operator; its cluster id and partition were checked. It is answered
-        once, whatever comes."""
+        """Handle a request of another replica or an operator, whose cluster id and partition were checked."""
         if self._node is None or self._is_over:
             answer: Promise[Reply] = Promise()
             answer.resolve(refusal(request, ErrorCode.BROKER_NOT_AVAILABLE, LeaderHint(self.epoch)))
@@ -284,14 +283,14 @@ class MetadataQuorum:
         return answer
 
     def _step(self, message: Message) -> None:
-        """A message of another replica. One that comes while the last one is being acted on waits for its turn."""
+        """Pass a message to the core; later, if a previous one is still being processed."""
         if self._publisher.is_publishing or self._is_sending:
             self._world.call_soon(partial(self._step, message))
         elif self._node is not None:
             self._drive(partial(self._node.step, message, self._world.now_ms()))
 
     def stop(self, done: Callable[[], None]) -> None:
-        """Hand leadership over, sync and close the log; `done` is called on the loop, whatever comes."""
+        """Hand leadership over, sync and close the log; `done` is called in any case."""
         if self._publisher.is_publishing:
             self._world.call_soon(partial(self.stop, done))
             return
@@ -309,7 +308,7 @@ class MetadataQuorum:
             self._hand_over_timer = self._world.call_later(HAND_OVER_MS_MAX, self._finish_stop)
 
     def abandon(self) -> None:
-        """Do nothing any more, as after a crash."""
+        """Stop at once, as a crash would."""
         self._is_over = True
         self._stopped = None
         self._publisher.close()
@@ -324,15 +323,15 @@ class MetadataQuorum:
                 timer.cancel()
         self._timer = self._hand_over_timer = None
 
-    # The core.
+    # Driving the core.
 
     def _drive(self, call: Callable[[], None]) -> None:
-        """Call the core and do what it wants."""
+        """Call the core, then carry out its `Ready`."""
         if self._is_over:
             return
         try:
             call()
-        except KafkaError as error:  # a lost commit, or a fault of ours: both end it
+        except KafkaError as error:  # a lost commit or an internal error: both end the quorum
             self._fail(error)
             return
         self._process_ready()
@@ -369,7 +368,7 @@ class MetadataQuorum:
             self._synced_end.log_recovery(is_recovering=self._is_recovering)
 
     def _change_log(self, ready: Ready) -> bool:
-        """Bring the log to where the core has it; False if what was fetched is not sound."""
+        """Apply the core's changes to the log; False if fetched records are invalid."""
         log, now_ms = self._log, self._world.now_ms()
         if ready.truncate_to is not None:
             log.truncate(ready.truncate_to)
@@ -388,7 +387,7 @@ class MetadataQuorum:
             except StorageError:
                 raise
             except KafkaError as error:
-                logger.warning("fetched metadata is not sound and is fetched again: %s", error)
+                logger.warning("fetched metadata is invalid, fetching it again: %s", error)
                 return False
         if ready.appends:
             log.append(ready.appends, now_ms)
@@ -429,7 +428,7 @@ class MetadataQuorum:
 
     def _fail(self, error: Exception) -> None:
         reason = str(error)
-        logger.error("the metadata quorum is over: %s", reason)
+        logger.error("the metadata quorum failed: %s", reason)
         stopped = self._stopped
         self._inbox.refuse_all(LeaderHint(self.epoch))
         self.abandon()
@@ -439,7 +438,7 @@ class MetadataQuorum:
             self._world.call_soon(partial(self._listener.failed, reason))
 
     def _synced(self) -> None:
-        """A sync is over, and nobody writes the synced end."""
+        """A sync has ended, and no thread writes the synced end."""
         if not self._is_over:
             try:
                 self._synced_end.truncated()
@@ -455,14 +454,14 @@ class MetadataQuorum:
 
     @property
     def _has_handed_over(self) -> bool:
-        """Whether nobody waits for us to name a successor: another leads, or none could be elected."""
+        """Whether the hand-over is finished: another node leads, or no majority could elect one."""
         node = self._node
         if node is None or self._transport is None or len(self._reachable_voters) < node.voters.majority:
             return True
         return not node.is_leader and node.leader_id != node.key.id
 
     def _finish_stop(self) -> None:
-        """Leave the quorum; the log is closed once nothing runs beside us any more."""
+        """Leave the quorum; the log is closed when no thread works on it."""
         self._cancel_timers()
         self._inbox.refuse_all(LeaderHint(self.epoch))
         self._node = None
@@ -482,7 +481,7 @@ class MetadataQuorum:
 
     def _closed(self, _: object, error: Exception | None) -> None:
         if error is not None:
-            logger.error("the metadata log is closed uncleanly: %s", error)
+            logger.error("the metadata log was not closed cleanly: %s", error)
         for segment in self._log.log.segments:
             segment.forget_files()
         if self._stopped is not None:

@@ -1,10 +1,10 @@
-"""Requests of other replicas, from their arrival to their answer.
+"""Requests of other replicas, from arrival to reply.
 
-The core knows a request by its id and answers when it can: at once, or when there is news to fetch. What its answers
-only name, records and pieces of snapshots, is read from the disk here. Whoever asked is told when everything that
-is happening has happened: an answer that goes out may bring the next request in.
+The core identifies a request by its id and replies at once, or when it has records to return. Replies of the core only
+reference records and chunks of snapshots; they are read from disk here. A reply is delivered with `call_soon`, because
+it may bring in the next request.
 
-A quorum that ends leaves nobody waiting: who still does is told BROKER_NOT_AVAILABLE, as Kafka says while it stops.
+When the quorum ends, pending requests get BROKER_NOT_AVAILABLE, as in Kafka during a shutdown.
 """
 
 import logging
@@ -55,7 +55,7 @@ _REPLIES: Final[dict[type[Request], type[Reply]]] = {
 
 
 def refusal(request: Request, error: ErrorCode, leader: LeaderHint) -> Reply:
-    """The answer to a request of any kind that says nothing but why not."""
+    """An error reply to a request of any type."""
     return _REPLIES[type(request)](request.request_id, error, leader)
 
 
@@ -64,38 +64,38 @@ class QuorumInbox:
         self._world = world
         self._log = log
         self._next_id = 0
-        self._open: dict[int, tuple[Request, Promise[Reply]]] = {}
+        self._pending: dict[int, tuple[Request, Promise[Reply]]] = {}
 
     def take(self, request: Request) -> tuple[Request, Promise[Reply]]:
-        """The request with an id of its own, and the answer to come."""
+        """Number a request; return it with the promise of its reply."""
         self._next_id += 1
         request = request._replace(request_id=self._next_id)
-        answer: Promise[Reply] = Promise()
-        self._open[self._next_id] = (request, answer)
-        return request, answer
+        promise: Promise[Reply] = Promise()
+        self._pending[self._next_id] = (request, promise)
+        return request, promise
 
     def answer(self, reply: Reply) -> None:
-        """The core has answered."""
-        _, answer = self._open.pop(reply.request_id)
+        """Deliver a reply of the core."""
+        _, promise = self._pending.pop(reply.request_id)
         try:
             filled = self._filled(reply)
         except (KafkaError, OSError) as error:
-            logger.error("another replica cannot be given what it fetches: %s", error)
+            logger.error("cannot read metadata for a fetch of another replica: %s", error)
             filled = type(reply)(reply.request_id, ErrorCode.KAFKA_STORAGE_ERROR, reply.leader)
-        self._world.call_soon(partial(answer.resolve, filled))
+        self._world.call_soon(partial(promise.resolve, filled))
 
     def refuse_all(self, leader: LeaderHint) -> None:
-        waiting, self._open = self._open, {}
-        for request, answer in waiting.values():
+        pending, self._pending = self._pending, {}
+        for request, promise in pending.values():
             reply = refusal(request, ErrorCode.BROKER_NOT_AVAILABLE, leader)
-            self._world.call_soon(partial(answer.resolve, reply))
+            self._world.call_soon(partial(promise.resolve, reply))
 
     def forget(self) -> None:
-        """Answer nobody, as after a crash."""
-        self._open.clear()
+        """Drop all requests, as a crash would."""
+        self._pending.clear()
 
     def _filled(self, reply: Reply) -> Reply:
-        """An answer with the bytes that the core only names."""
+        """The reply with the bytes that the core only references."""
         if isinstance(reply, FetchReply) and isinstance(reply.records, LogSlice):
             return reply._replace(records=self._log.read(reply.records))
         if isinstance(reply, FetchSnapshotReply) and isinstance(reply.data, SnapshotSlice):

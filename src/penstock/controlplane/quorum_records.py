@@ -1,8 +1,8 @@
-"""What the quorum writes into its log and snapshots, between the core's forms and Kafka's records.
+"""Converts between the Raft core's entries and the records of the metadata log and its snapshots.
 
-A leader's entry becomes one batch: a control record, or the state machine's records. Who votes, and by which rules
-(`kraft.version`), is told by control records alone, so that whoever walks a log or a snapshot can keep account of it.
-Directories are `UUID`s in the core and 16 bytes in records.
+A leader's entry becomes one batch: a control record, or the state machine's records. Voter sets and `kraft.version`
+are in control records only, so `QuorumHistory` can be built from any log or snapshot. Directory ids are `UUID`s in the
+core and 16 bytes in records.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,10 +19,10 @@ from penstock.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
 from penstock.records import BatchBuilder, ControlType, RecordBatch, control_key, parse_control
 
 BATCH_BYTES_MAX = 8 << 20
-"""What one proposal may take, Kafka's own constant: a larger batch would not fit a follower's fetch."""
+"""The largest proposal, Kafka's constant: a larger batch would not fit a follower's fetch."""
 
 RECORD_OVERHEAD_MAX = 32
-"""What a record takes in a batch beside its value, at most."""
+"""Upper bound of a record's size in a batch, without its value."""
 
 
 class QuorumChange(NamedTuple):
@@ -34,7 +34,7 @@ class QuorumChange(NamedTuple):
 
 
 class QuorumHistory:
-    """Voter sets and `kraft.version`s of a log, each from its offset on; what was cut off is forgotten."""
+    """Voter sets and `kraft.version`s of a log by the offset from which they hold."""
 
     def __init__(self) -> None:
         self._voters: list[VotersEntry] = []
@@ -47,7 +47,7 @@ class QuorumHistory:
             self._versions.append((fact.offset, fact.kraft_version))
 
     def add_header(self, end: Offset, kraft_version: int, voters: VoterSet | None) -> None:
-        """What a snapshot that ends there says."""
+        """Add the header of a snapshot that ends there."""
         if kraft_version > 0:
             self.add(QuorumChange(end - 1, voters, kraft_version))
 
@@ -77,7 +77,7 @@ def control_batch(
 def data_batch(
     values: Sequence[bytes], base_offset: Offset, epoch: LeaderEpoch, timestamp: TimestampMs
 ) -> bytes:
-    """Records of the state machine, encoded already; they have no keys."""
+    """A batch of encoded state machine records, without keys."""
     builder = BatchBuilder(base_offset, leader_epoch=epoch)
     for value in values:
         builder.append(None, value, timestamp)
@@ -85,7 +85,7 @@ def data_batch(
 
 
 def encode_all(records: Sequence[AnyRecord]) -> tuple[bytes, ...]:
-    """Records of the state machine, as they go into one batch."""
+    """Encode state machine records for one batch."""
     values = tuple(encode(record) for record in records)
     size = sum(len(value) + RECORD_OVERHEAD_MAX for value in values)
     if size > BATCH_BYTES_MAX:
@@ -97,7 +97,7 @@ def encode_all(records: Sequence[AnyRecord]) -> tuple[bytes, ...]:
 
 
 def entry_batch(append: Append) -> bytes:
-    """What a leader decided to append."""
+    """The batch of a leader's entry."""
     entry = append.entry
     if isinstance(entry, Data):
         values = [value for value in entry.records if isinstance(value, bytes)]
@@ -163,7 +163,7 @@ def voters_of(record: control.VotersRecord) -> VoterSet:
 def control_messages(
     batch: RecordBatch,
 ) -> Iterator[tuple[Offset, ControlType, control.ControlMessage | None]]:
-    """Each record of a control batch; without a message where its kind is newer than this code."""
+    """Each record of a control batch; the message is None for an unknown type."""
     for record in batch.records():
         kind = parse_control(record).type
         if kind is ControlType.UNKNOWN:
@@ -173,7 +173,7 @@ def control_messages(
 
 
 def quorum_changes_in(batch: RecordBatch) -> Iterator[QuorumChange]:
-    """What a control batch says of the quorum."""
+    """The quorum changes in a control batch."""
     for offset, _, message in control_messages(batch):
         if isinstance(message, control.VotersRecord):
             yield QuorumChange(offset, voters=voters_of(message))
@@ -182,5 +182,5 @@ def quorum_changes_in(batch: RecordBatch) -> Iterator[QuorumChange]:
 
 
 def records_in(batch: RecordBatch) -> tuple[AnyRecord, ...]:
-    """The state machine's records of a batch."""
+    """The state machine's records in a batch."""
     return tuple(decode(record.value or b"") for record in batch.records())

@@ -1,4 +1,4 @@
-"""What the metadata quorum is told, and whom it tells."""
+"""Settings and listener of the metadata quorum."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,16 +14,16 @@ _DAY_MS = 24 * 60 * 60 * 1000
 
 @dataclass(frozen=True, slots=True)
 class QuorumSettings:
-    """Kafka's settings of the quorum and its log, by their last names and with their defaults."""
+    """Kafka's settings of the quorum and its log, with Kafka's defaults."""
 
     endpoints: tuple[Endpoint, ...] = ()
-    """Where this node's controller listens, as others are told."""
+    """Advertised endpoints of this node's controller."""
     voters: VoterSet = VoterSet()  # noqa: RUF009  (it never changes)
-    """`controller.quorum.voters`: in force while the log has no voters of its own."""
+    """`controller.quorum.voters`: in force while the log has no voters."""
     bootstrap: tuple[Endpoint, ...] = ()
-    """`controller.quorum.bootstrap.servers`: whom to ask where no voter is known."""
+    """`controller.quorum.bootstrap.servers`: asked for the leader while no voter is known."""
     is_standalone: bool = True
-    """Whether a new directory becomes a quorum of this node alone; else it waits to join one."""
+    """Whether a new directory becomes a quorum of one; otherwise it waits to join a quorum."""
     raft: RaftConfig = RaftConfig()  # noqa: RUF009
     segment_bytes: int = 1 << 30
     """`metadata.log.segment.bytes`"""
@@ -40,26 +40,26 @@ class QuorumSettings:
 
 
 class QuorumListener(Protocol):
-    """The state machine on top: called on the loop, one call at a time, and free to propose from within."""
+    """The state machine above the quorum. Called on the loop, one call at a time; may propose records from within."""
 
     def loaded(self, image: ClusterImage) -> None:
-        """Begin from here: the snapshot's image, before anything else, empty where there is no snapshot. Again only
-        where a leader sent a snapshot because this node was too far behind."""
+        """Start from this image: the first call, empty without a snapshot. Again when the leader sent a snapshot
+        because this node was too far behind."""
 
     def committed(self, records: Sequence[AnyRecord], offset: Offset, epoch: LeaderEpoch) -> None:
-        """One batch, in its order; the offset is its last record's."""
+        """A committed batch, in log order; `offset` is its last record's."""
 
     def advanced(self, high_watermark: Offset) -> None:
-        """All batches below were given out, control records need no mention."""
+        """All batches below were published; control batches are not."""
 
     def leading(self, epoch: LeaderEpoch) -> None:
-        """This node leads, and all that came before its epoch was given out."""
+        """This node leads, and everything before its epoch was published."""
 
     def resigned(self, epoch: LeaderEpoch) -> None:
-        """It no longer does; only after `leading`."""
+        """This node no longer leads; only after `leading`."""
 
     def failed(self, reason: str) -> None:
-        """The quorum is over, and so must the node be: nothing more is committed here."""
+        """The quorum ended; the node must end too, because nothing more is committed here."""
 
     def image(self) -> ClusterImage:
-        """The image of all that was given out; asked for when a snapshot is due."""
+        """The image of everything published; called when a snapshot is due."""

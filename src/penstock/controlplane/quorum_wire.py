@@ -1,15 +1,15 @@
-"""What the Raft core asks of its peers, as Kafka's requests; and what they answer, as the core's replies.
+"""Converts the Raft core's requests to Kafka's wire requests, and responses to the core's replies.
 
     Vote 1-2              BeginQuorumEpoch 1      EndQuorumEpoch 1
     Fetch 17-18           FetchSnapshot 1         ApiVersions 4
     AddRaftVoter 1        RemoveRaftVoter 0       UpdateRaftVoter 0
 
-These are the versions that name directories (KIP-853). The peers' side is `handlers/raft` and `handlers/raft_voters`.
-Every request but ApiVersions names its cluster. Its partition is __cluster_metadata-0; a reply about another is
-ignored. An error at the top of a reply means that the peer did not do what it was asked (another cluster, no rights):
-the core learns only that the request failed.
+These versions have directory ids (KIP-853). The other side is `handlers/raft` and `handlers/raft_voters`. All requests
+but ApiVersions have the cluster id. The partition is __cluster_metadata-0; a reply about another one is malformed. A
+top-level error means that the peer did not process the request (another cluster, no authorization): the core only
+learns that the request failed.
 
-An answer that names the leader says where it listens, but not under which name: that of the listener that was asked.
+A response has the leader's address but not its listener name, which is the one that the request was sent to.
 """
 
 from collections.abc import Callable, Sequence
@@ -53,14 +53,14 @@ from penstock.wire.request import Request as WireRequest
 from penstock.wire.request import through_kio
 
 METADATA_TOPIC_ID: Final = UUID(int=1)
-"""Kafka's id for the metadata log, the same in every cluster."""
+"""Kafka's topic id of the metadata log, the same in every cluster."""
 
 UNKNOWN_LEADER: Final = LeaderHint(NO_EPOCH)
-"""Older than any epoch: the core learns nothing from it."""
+"""Older than any epoch, so that the core ignores it."""
 
 
 class Refused(NamedTuple):
-    """The peer did not look at the request."""
+    """The peer rejected the request without processing it."""
 
     error: ErrorCode
 
@@ -69,7 +69,7 @@ Answer = Reply | Refused
 
 
 def to_wire(request: Request, cluster_id: str | None, listener: str) -> WireRequest[Answer]:
-    """A request in Kafka's form, whose reader gives the core's reply."""
+    """The wire form of a request, which parses the response into the core's reply."""
     match request:
         case Vote():
             return _vote(request, cluster_id, listener)
@@ -365,7 +365,7 @@ def _topics(make: Any, asked: Any) -> tuple[Any, ...]:
 def _partition(api: Api, response: Any) -> Any:
     found = [(each.topic_name, [one.partition_index for one in each.partitions]) for each in response.topics]
     if found != [(METADATA_TOPIC, [0])]:
-        raise MalformedResponse(f"{api.label}: the answer is about {found}, expected {METADATA_TOPIC}-0")
+        raise MalformedResponse(f"{api.label}: the response is about {found}, expected {METADATA_TOPIC}-0")
     return response.topics[0].partitions[0]
 
 

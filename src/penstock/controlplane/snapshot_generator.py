@@ -1,13 +1,13 @@
-"""When snapshots of the metadata log are taken, and what goes for them.
+"""Decides when to take snapshots of the metadata log, and deletes what they replace.
 
-One is due once so many bytes were committed since the last, or so long after the first commit that it does not have:
-these are Kafka's settings. One is taken as well, when things have calmed down, once a start would read more of the log
-than of the snapshot: where there are many partitions, each start and stop adds a record for each.
-It is written beside the loop, from an image that does not change. Then the log begins a new segment, so that what
-lies before the snapshot may go one day, and what `metadata.max.retention.*` no longer keeps goes now. A snapshot that
-cannot be written is no loss: the log has everything still, and the next one may succeed.
+A snapshot is due after a number of committed bytes, or an interval after the first commit that the last one does not
+cover (Kafka's settings). One is also taken, after a delay, when a start would read much more of the log than of the
+snapshot: with many partitions, each start and stop adds a record for each.
+The snapshot is written on a thread, from an immutable image. Then the log rolls a segment, so that the segments before
+the snapshot can be deleted later, and what `metadata.max.retention.*` no longer keeps is deleted. A failed snapshot
+loses nothing: the log still has all records.
 
-While a metadata transaction is open there is no snapshot: its records are in no image yet.
+While a metadata transaction is open no snapshot is taken, because its records are in no image yet.
 """
 
 import logging
@@ -25,13 +25,13 @@ from penstock.raft.log import OffsetAndEpoch
 logger = logging.getLogger(__name__)
 
 LOG_TO_SNAPSHOT_MAX = 2
-"""How many times as large as the snapshot the log behind it may become, before a new one pays."""
+"""Size of the log after a snapshot, relative to the snapshot, from which a new one is worthwhile."""
 
 SNAPSHOT_BYTES_MIN = 1 << 20
-"""A log up to this size is read in a moment, whatever there is of a snapshot."""
+"""A smaller log is read quickly; no extra snapshot is taken for it."""
 
 CALM_MS = 5_000
-"""How long a snapshot waits that is only for the next start: a start of thousands of partitions is over by then."""
+"""Delay of a snapshot that only speeds up the next start; a start with thousands of partitions takes less."""
 
 
 class SnapshotGenerator:
@@ -43,9 +43,9 @@ class SnapshotGenerator:
         image: Callable[[], ClusterImage],
         idle: Callable[[], None],
     ) -> None:
-        """`image` gives what to write down; `idle` is called when a snapshot, or the attempt at one, is over."""
+        """`image` returns the image to write; `idle` is called when a snapshot is finished or has failed."""
         self.is_busy = False
-        """Something runs beside the loop that touches the log's files."""
+        """A thread is working on the log's files."""
         self._world = world
         self._log = log
         self._settings = settings
@@ -54,17 +54,17 @@ class SnapshotGenerator:
         self._timer: Timer | None = None
         self._calm_timer: Timer | None = None
         self._bytes_since = 0
-        """Committed since the last snapshot was begun."""
+        """Committed since the last snapshot was started."""
         self._last: CommittedBatch | None = None
         self._is_closed = False
 
     def committed(self, batch: CommittedBatch) -> None:
-        """A batch was given out, and is in the image."""
+        """A batch was published and is in the image."""
         self._bytes_since += batch.size
         self._last = batch
 
     def consider(self) -> None:
-        """Take a snapshot if enough was committed since the last; else see that one is taken in time."""
+        """Take a snapshot if enough was committed since the last one; otherwise set the timers."""
         if self.is_busy or self._is_closed or self._last is None:
             return
         if self._bytes_since >= self._settings.snapshot_bytes:
@@ -82,7 +82,7 @@ class SnapshotGenerator:
         return max(SNAPSHOT_BYTES_MIN, LOG_TO_SNAPSHOT_MAX * (size or 0))
 
     def close(self) -> None:
-        """Begin no more snapshots. What runs runs on, and counts if it is done in time."""
+        """Start no more snapshots. A running one continues."""
         self._is_closed = True
         self._cancel_timers()
 
@@ -106,9 +106,9 @@ class SnapshotGenerator:
         image, last, latest = self._image(), self._last, self._log.latest_snapshot()
         end: Offset = image.offset + 1
         if image.transaction is not None or (latest is not None and end <= latest.offset) or last is None:
-            return  # the next commit asks again
+            return  # the next commit tries again
         assert self._log.start_offset < end <= last.last_offset + 1, (
-            f"an image of {image.offset} was not given out"
+            f"an image of {image.offset} was not published"
         )
         snapshot_id = OffsetAndEpoch(end, image.epoch)
         batches = self._log.snapshot_batches(image, timestamp=last.timestamp, now_ms=self._world.now_ms())
@@ -126,10 +126,10 @@ class SnapshotGenerator:
             return
         latest = self._log.latest_snapshot()
         if latest is not None and latest.offset > snapshot_id.offset:
-            self._done()  # overtaken by one that a leader sent
+            self._done()  # the leader sent a newer one meanwhile
             return
         self._log.snapshots.added(snapshot_id, size)
-        logger.info("snapshot %s: %d bytes", snapshot_id, size)
+        logger.info("wrote the snapshot %s: %d bytes", snapshot_id, size)
         if self._is_closed:
             self._done()
         else:
@@ -152,7 +152,7 @@ class SnapshotGenerator:
 
     def _forgotten(self, _: None, error: Exception | None) -> None:
         if error is not None:
-            logger.error("old metadata cannot be removed: %s", error)
+            logger.error("cannot remove old metadata: %s", error)
         self._done()
 
     def _done(self) -> None:

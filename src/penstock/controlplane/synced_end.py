@@ -1,21 +1,21 @@
 """`meta/metadata-synced`: how far the metadata log was on disk, kept apart from the log.
 
 A voter acknowledges records when they are synced. If the end of its log is lost afterwards (a flipped bit that looks
-like a torn write, a segment that vanished, an older copy that was put back), the log itself cannot tell. This file
-can: `read` at the start returns the end that the log once had, and the node must not lead, nor vote for a shorter log,
-before it has fetched that much again (`raft.node.Node.is_recovering`).
+like a torn write, a missing segment, a restored older copy), the log itself does not show it. This file does: `read`
+at the start returns the former end of the log, and until the node has fetched that much again it must not lead, nor
+vote for a shorter log (`raft.node.Node.is_recovering`).
 
 The file has two slots of one disk sector each, written in turn, in place:
 
     f24c1b09 {"sequence":17,"endOffset":204,"epoch":21}\\n      padded with spaces to 512 bytes
     91e003aa {"sequence":16,"endOffset":201,"epoch":21}\\n
 
-The slot with the higher sequence counts. A power cut during a write damages the slot that was written, whose end
-nobody relied on yet; a flipped bit in one slot leaves the other, which is one sync older. Slots are written in place,
-because a sync of a file whose size and name do not change costs one write to the disk.
+The slot with the higher sequence is valid. A power failure during a write damages only the slot being written, which
+was not acknowledged yet; after a flipped bit in one slot, the other one is one sync older. Slots are written in place,
+because syncing a file whose size and name do not change costs one disk write.
 
-A directory without the file (new, or last used by Apache Kafka) is believed as it is. An operator who accepts that
-records are lost removes the file.
+A directory without the file (new, or last used by Apache Kafka) is accepted as it is. An operator who accepts the loss
+of records removes the file.
 """
 
 import logging
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 METADATA_SYNCED = "metadata-synced"
 SLOT_BYTES = 512
-"""What a disk writes whole or not at all."""
+"""A disk sector, which is written atomically."""
 
 
 class _Slot(msgspec.Struct, frozen=True, rename="camel"):
@@ -47,10 +47,10 @@ class _Slot(msgspec.Struct, frozen=True, rename="camel"):
 
 class _Content(NamedTuple):
     newest: _Slot | None
-    place: int
-    """Of the newest slot: 0 or 1."""
+    newest_index: int
+    """Index of the newest slot: 0 or 1."""
     damaged: int
-    """Slots that are neither empty nor sound."""
+    """Number of slots that are neither empty nor valid."""
 
 
 def _encode(slot: _Slot) -> bytes:
@@ -64,7 +64,7 @@ def _decode(data: bytes) -> _Slot | None:
         if int(check, 16) != crc32c(body):
             return None
         return msgspec.json.decode(body, type=_Slot)
-    except ValueError:  # no number, or not of this shape
+    except ValueError:  # not a number, or not this structure
         return None
 
 
@@ -80,22 +80,22 @@ def _parse(data: bytes) -> _Content:
 
 
 class SyncedEndFile:
-    """The file. Written by one thread at a time."""
+    """The file. One thread at a time may write it."""
 
     def __init__(self, vfs: Vfs, meta_path: str) -> None:
         self.path = join(meta_path, METADATA_SYNCED)
         self._vfs = vfs
         self._newest: _Slot | None = None
-        self._place = 1
+        self._index = 1
 
     @property
     def end(self) -> OffsetAndEpoch | None:
-        """As the file has it; None where it was not written yet."""
+        """The end in the file; None before the first write."""
         slot = self._newest
         return None if slot is None else OffsetAndEpoch(slot.end_offset, slot.epoch)
 
     def read(self) -> OffsetAndEpoch | None:
-        """The end that the log once had; None where nothing is known of it."""
+        """The former end of the log; None if it is unknown."""
         try:
             content = _parse(read_file(self._vfs, self.path))
         except FileNotFoundError:
@@ -106,20 +106,20 @@ class SyncedEndFile:
             logger.warning(
                 "%s is damaged; %s",
                 self.path,
-                "nothing is known of how far the metadata log was synced, and the log is believed as it is"
+                "the synced end of the metadata log is unknown, and the log is accepted as it is"
                 if content.newest is None
-                else f"it says that the metadata log was synced to {content.newest.end_offset} at least",
+                else f"the metadata log was synced to offset {content.newest.end_offset} at least",
             )
-        self._newest, self._place = content.newest, content.place
+        self._newest, self._index = content.newest, content.newest_index
         return self.end
 
     def write(self, end: OffsetAndEpoch) -> None:
-        """Record an end, higher or lower than before; durable when this returns. `StorageError` if the disk refuses.
-        On any thread."""
+        """Write an end, higher or lower than before; durable when this returns. Raises `StorageError` if that fails.
+        May run on any thread."""
         if end == self.end:
             return
         sequence = 1 if self._newest is None else self._newest.sequence + 1
-        slot, place = _Slot(sequence, end.offset, end.epoch), 1 - self._place
+        slot, place = _Slot(sequence, end.offset, end.epoch), 1 - self._index
         try:
             if self._newest is None:
                 replace_file(self._vfs, self.path, _encode(slot) + b" " * SLOT_BYTES)
@@ -128,7 +128,7 @@ class SyncedEndFile:
                 self._overwrite(place * SLOT_BYTES, _encode(slot))
         except OSError as error:
             raise StorageError(f"cannot write {self.path}: {error.strerror or error}") from error
-        self._newest, self._place = slot, place
+        self._newest, self._index = slot, place
 
     def _overwrite(self, position: int, data: bytes) -> None:
         file = self._vfs.open(self.path, write=True)
@@ -140,14 +140,14 @@ class SyncedEndFile:
 
 
 class SyncedEnd:
-    """Keeps the file in step with the log: written after each sync of the log and before it counts."""
+    """Keeps the file up to date: it is written after each sync of the log, before the sync is acknowledged."""
 
     def __init__(self, file: SyncedEndFile, log: MetadataLog) -> None:
-        """`log` is open and on disk, whole."""
+        """`log` is open and completely synced."""
         self._file = file
         self._log = log
         self.lost: OffsetAndEpoch | None = None
-        """The end that the log once had, while it ends before that; None otherwise."""
+        """The former end of the log, while the log ends before it; None otherwise."""
         known = file.end
         if known is not None and _is_before(self._end, known):
             self.lost = known
@@ -159,10 +159,10 @@ class SyncedEnd:
         return OffsetAndEpoch(self._log.end_offset, self._log.last_epoch)
 
     def writer(self) -> Callable[[], None]:
-        """What to run, on any thread, once the log is synced up to its present end."""
+        """A function to run after the log is synced to its current end; may run on any thread."""
         end = self._end
         if self.lost is not None and _is_before(end, self.lost):
-            return _no_write  # the file still says what must be fetched again
+            return _no_write  # keep the end that must be fetched again
         self.lost = None
         return partial(self._file.write, end)
 
@@ -172,8 +172,8 @@ class SyncedEnd:
         if is_recovering and lost is not None:
             logger.error(
                 "%s ends at offset %d in epoch %d, but was synced to offset %d in epoch %d: its end is lost. "
-                "This node stands in no election, and votes only for logs that reach that far, until it has fetched "
-                "the records from another controller. If no controller has them: 'Lost metadata' in docs/cluster.md",
+                "Until this node has fetched the records from another controller, it is no candidate and votes only for logs "
+                "that have them. If no controller has them, see 'Lost metadata' in docs/cluster.md",
                 directory,
                 end.offset,
                 end.epoch,
@@ -182,17 +182,17 @@ class SyncedEnd:
             )
         else:
             logger.warning(
-                "%s is whole again: the lost records were fetched, it ends at offset %d in epoch %d",
+                "%s is complete again: the lost records were fetched, it ends at offset %d in epoch %d",
                 directory,
                 end.offset,
                 end.epoch,
             )
 
     def truncated(self) -> None:
-        """Lower the recorded end after the log was cut for a leader: those records were never committed.
+        """Lower the end after the log was truncated to match the leader: those records were never committed.
 
-        Not while a writer runs. Until this is called the file says too much, which costs a node that restarts some
-        fetches, but no record.
+        Not while a writer runs. Until then the end is too high, which costs a restarted node some fetches, but no
+        record.
         """
         known = self._file.end
         if self.lost is None and known is not None and _is_before(self._end, known):
