@@ -172,8 +172,8 @@ class SyncedEnd:
         if is_recovering and lost is not None:
             logger.error(
                 "%s ends at offset %d in epoch %d, but was synced to offset %d in epoch %d: its end is lost. "
-                "Until this node has fetched the records from another controller, it is no candidate and votes only for logs "
-                "that have them. If no controller has them, see 'Lost metadata' in docs/cluster.md",
+                "Until this node has fetched the records from another controller, it is no candidate and votes only "
+                "for logs that have them. If no controller has them, see 'Lost metadata' in docs/cluster.md",
                 directory,
                 end.offset,
                 end.epoch,
