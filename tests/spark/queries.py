@@ -128,7 +128,7 @@ class Query:
     ) -> Fault:
         """One run of the query, to its end or to its crash."""
         fault = fault or Fault()
-        ledger._places.clear()  # what a process remembers does not outlive it
+        ledger._positions.clear()  # what a process remembers does not outlive it
         self.runs += 1
         run = f"run-{self.runs}"
         stop = len(self.batch_rows) if batches is None else min(len(self.batch_rows), self.logged + batches)
