@@ -1,4 +1,4 @@
-"""Settings as they are in force: who set what, what counts, and whether a change may be made.
+"""Effective settings: their sources, their precedence, and the validation of changes.
 
 For a topic the strongest is its own setting, then the broker's that stands in for it: set at run time for this
 broker, set at run time for all, in the broker's own file, and last the default.
@@ -30,7 +30,7 @@ _NUMBERS = (ConfigType.INT, ConfigType.SHORT, ConfigType.LONG, ConfigType.DOUBLE
 
 
 class Source(IntEnum):
-    """Who said so; the protocol's numbers."""
+    """The source of a value, as in the protocol."""
 
     UNKNOWN = 0
     TOPIC = 1
@@ -51,7 +51,7 @@ class Described(NamedTuple):
     value: str | None
     source: Source
     synonyms: tuple[Synonym, ...]
-    """All who have a say, the strongest first."""
+    """All sources of a value, the strongest first."""
     type: ConfigType
     read_only: bool
     sensitive: bool
@@ -66,7 +66,7 @@ class BrokerSettings:
     """None for what holds for brokers in general."""
     static: Mapping[str, str] | None = None
 
-    def said(self, setting_names: tuple[str, ...], image: ClusterImage) -> Iterator[Synonym]:
+    def synonyms(self, setting_names: tuple[str, ...], image: ClusterImage) -> Iterator[Synonym]:
         """Each word of this broker on the settings, the strongest first."""
         if self.broker_id is not None:
             own = image.config(Resource(ResourceType.BROKER, str(self.broker_id)))
@@ -96,15 +96,15 @@ def topic_setting(
     own = image.config(Resource(ResourceType.TOPIC, topic)).get(name)
     if own is not None:
         return own
-    for said in broker.said(setting.brokers, image):
-        return _in_topic_units(setting, said)
+    for synonym in broker.synonyms(setting.brokers, image):
+        return _in_topic_units(setting, synonym)
     return setting.default
 
 
 def broker_setting(name: str, image: ClusterImage, broker: BrokerSettings = ANY_BROKER) -> str | None:
     """What is in force for a broker, as text."""
-    for said in broker.said((name,), image):
-        return said.value
+    for synonym in broker.synonyms((name,), image):
+        return synonym.value
     return None
 
 
@@ -130,9 +130,9 @@ def log_defaults(image: ClusterImage, broker: BrokerSettings = ANY_BROKER) -> Lo
     texts = {}
     for name in _LOG_SETTINGS:
         setting = TOPIC_SETTINGS[name]
-        said = next(broker.said(setting.brokers, image), None)
-        if said is not None and said.source is not Source.DEFAULT:
-            texts[name] = _in_topic_units(setting, said)
+        synonym = next(broker.synonyms(setting.brokers, image), None)
+        if synonym is not None and synonym.source is not Source.DEFAULT:
+            texts[name] = _in_topic_units(setting, synonym)
     return LogSettings.from_text(texts)
 
 
@@ -153,9 +153,9 @@ def log_settings(
     return settings
 
 
-def _in_topic_units(setting: Setting, said: Synonym) -> str:
-    value = said.value or ""
-    unit = unit_ms(said.name) if len(setting.brokers) > 1 else 1
+def _in_topic_units(setting: Setting, synonym: Synonym) -> str:
+    value = synonym.value or ""
+    unit = unit_ms(synonym.name) if len(setting.brokers) > 1 else 1
     if unit == 1 or int(value) < 0:  # -1 hours is -1 milliseconds: forever
         return value
     return str(int(value) * unit)
@@ -180,7 +180,7 @@ def describe(
         ]
     elif resource.type == ResourceType.BROKER:
         described = [
-            _described(setting, _from_own_name(name, broker.said(_broker_synonyms(name), image)))
+            _described(setting, _from_own_name(name, broker.synonyms(_broker_synonyms(name), image)))
             for name, setting in sorted(BROKER_SETTINGS.items())
         ]
     else:
@@ -200,7 +200,7 @@ def _shown(image: ClusterImage, resource: Resource) -> list[Setting]:
 
 def _describe_topic(setting: Setting, topic: str, image: ClusterImage, broker: BrokerSettings) -> Described:
     own = image.config(Resource(ResourceType.TOPIC, topic)).get(setting.name)
-    behind = tuple(broker.said(setting.brokers, image))
+    behind = tuple(broker.synonyms(setting.brokers, image))
     synonyms = _from_own_name(setting.brokers[0], behind) if behind else ()
     if own is not None:
         synonyms = (Synonym(setting.name, own, Source.TOPIC), *synonyms)

@@ -1,4 +1,4 @@
-"""The cluster as its metadata log tells it, at one offset: who is there, what is where, and how it is set.
+"""The cluster at one offset of the metadata log: brokers, topics and partitions, settings.
 
 An image never changes. `replay` gives the image after some records and shares with the old one all that they
 did not touch, so that readers may hold any image for as long as they like. `records` gives the records that
@@ -63,7 +63,7 @@ class Broker:
     in_controlled_shutdown: bool = False
     log_dirs: Uuids = ()
     cordoned_log_dirs: Uuids | None = None
-    """Directories that take no new replicas; None until the broker has said."""
+    """Directories that take no new replicas; None until the broker reports them."""
 
     @property
     def is_active(self) -> bool:
@@ -145,7 +145,7 @@ class ClusterImage:
     configs: FrozenMap[Resource, Mapping[str, str]] = FrozenMap()  # noqa: RUF009
     next_producer_id: int = 0
     cluster_id: str = ""
-    """Of the cluster whose log this is; empty where the log does not say."""
+    """The id of the cluster; empty if the log does not have it."""
     kept: FrozenMap[tuple[object, ...], AnyRecord] = FrozenMap()  # noqa: RUF009
     """Records that are not acted on, by what they are about."""
     unknown: tuple[UnknownRecord, ...] = ()

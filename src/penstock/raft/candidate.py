@@ -1,6 +1,4 @@
-"""Standing for election in an epoch of one's own making, with one's own vote already given and on disk."""
-
-# every role answers with one signature, whether it needs all of it or not
+"""Standing for election in a new epoch, with the vote for itself on disk."""
 
 from typing import TYPE_CHECKING
 
@@ -25,11 +23,11 @@ class Candidate(Nominee):
         return pre_vote and up_to_date
 
     def poll(self, now_ms: TimestampMs) -> None:
-        """A lost election is waited out: the time that is left differs from node to node and parts the rivals."""
+        """After a lost election, wait for the randomised timeout, which separates rival candidates."""
         if self.tally.is_won:
             self.node.become_leader(now_ms)
         elif now_ms < self.election_deadline:
-            self.canvass(now_ms)
+            self.request_votes(now_ms)
         elif self.node.may_stand:
             self.node.become_prospective(now_ms)
         else:

@@ -8,10 +8,10 @@ class RaftConfig:
     election_timeout_ms: int = 1000
     """A voter waits between one and two of these for an election to end."""
     fetch_timeout_ms: int = 2000
-    """A follower without a successful fetch for so long canvasses for votes; a leader without a majority's fetches
+    """A follower without a successful fetch for this time becomes prospective; a leader without fetches of a majority
     for one and a half times as long resigns."""
     election_backoff_ms_max: int = 1000
-    """Spreads the successors that a resigning leader names: the last one waits so long."""
+    """Spreads the successors that a resigning leader names: the last one waits this long."""
     request_timeout_ms: int = 2000
     """An unanswered request is given up and may be sent again."""
     retry_backoff_ms: int = 20
@@ -35,7 +35,7 @@ class RaftConfig:
 
 
 OBSERVER_SESSION_MS = 300_000
-"""An observer that has not fetched for so long is no longer described; Kafka's own constant."""
+"""An observer that has not fetched for this time is no longer described; Kafka's constant."""
 
 CAUGHT_UP_WITHIN_MS = 3_600_000
 """A replica that may become a voter has been at the log's end within the hour; Kafka's own constant."""

@@ -1,4 +1,4 @@
-"""What can go wrong in the core itself."""
+"""Errors of the Raft core."""
 
 from penstock.base.errors import ErrorCode, KafkaError
 
@@ -13,4 +13,4 @@ class LostCommit(KafkaError):
 
 
 class Misuse(KafkaError):
-    """The driver called out of turn."""
+    """The driver broke the contract of `Node`."""

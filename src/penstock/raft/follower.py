@@ -1,11 +1,9 @@
-"""Pulling the leader's log, one fetch at a time.
+"""Fetches the leader's log, one request at a time.
 
 A fetch's offset is a promise that all below it is on our disk: it counts towards the leader's high watermark. So
 the next fetch leaves only when what the last one brought is flushed. Where the leader no longer has what comes
 next, its snapshot is fetched instead, piece by piece.
 """
-
-# every role answers with one signature, whether it needs all of it or not
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -51,9 +49,9 @@ class Follower(Role):
         self.voted = voted
         self.fetch_deadline = now_ms + node.config.fetch_timeout_ms
         self.has_fetched = False
-        """Whether this leader has served us. Until then it is hearsay, and no ground to refuse a pre-vote."""
+        """Whether a fetch from this leader succeeded. Until then the leader is no reason to reject a pre-vote."""
         self.leader_is_gone = False
-        """It said so, or its port refuses: we need not wait for it, nor hold others back."""
+        """The leader resigned, or refuses connections: grant pre-votes, and do not wait for the fetch timeout."""
         self._leader_high_watermark: Offset = -1
         self._is_appending = False
         """Records were handed to the driver and are not known to be flushed."""
@@ -84,7 +82,7 @@ class Follower(Role):
             self.node.request(self.leader, update, now_ms)
         elif self._joining_is_due(now_ms) and self.node.requests.is_ready(self.leader_id, now_ms):
             self._next_update_ms = now_ms + self.node.config.fetch_timeout_ms
-            self.node.request(self.leader, self._wish_to_join(), now_ms)
+            self.node.request(self.leader, self._join_request(), now_ms)
         elif self._snapshot is not None:
             self._fetch_snapshot(self._snapshot, now_ms)
         else:
@@ -113,14 +111,14 @@ class Follower(Role):
                 self.node.pending.fetched = Fetched(self.node.log.end_offset, reply.records)
             else:
                 self._advance()
-        self._heard(now_ms)
+        self._fetch_succeeded(now_ms)
 
     def on_fetch_snapshot_reply(self, peer: Peer, reply: FetchSnapshotReply, now_ms: TimestampMs) -> None:
         fetching = self._snapshot
         if fetching is None:
             return
         if reply.error is not ErrorCode.NONE:
-            # The leader has a newer snapshot by now, or lost its place: a fetch will tell which to ask for.
+            # The leader has a newer snapshot, or no longer leads: fetch again.
             self._snapshot = None
             return
         if reply.snapshot_id != fetching.snapshot_id or reply.position != fetching.position:
@@ -133,12 +131,12 @@ class Follower(Role):
         if fetching.position >= reply.size:
             self._snapshot = None
             self.node.load_snapshot(fetching.snapshot_id)
-        self._heard(now_ms)
+        self._fetch_succeeded(now_ms)
 
     def on_end_quorum_epoch(self, request: EndQuorumEpoch, now_ms: TimestampMs) -> None:
         """The further down the list, the longer the wait, so that the most complete log wins.
 
-        A leader that was restarted knows of no order; then chance decides.
+        A restarted leader sends no order; then the wait is random.
         """
         self.leader_is_gone = True
         ids = [successor.id for successor in request.successors]
@@ -152,9 +150,9 @@ class Follower(Role):
         self.fetch_deadline = now_ms + wait
 
     def on_refused(self, peer: Peer, now_ms: TimestampMs) -> None:
-        """The leader's process is gone, or leads no more: wait only so long that not all stand at once.
+        """The leader's process is gone, or no longer leads: shorten the fetch timeout to a short random wait.
 
-        Kafka waits it out. A wrong guess costs a round of pre-votes, which those refuse who do reach the leader.
+        Kafka waits for the whole timeout. A wrong guess costs a pre-vote, which voters reject that reach the leader.
         """
         if peer.id == self.leader_id and not self.leader_is_gone:
             self.leader_is_gone = True
@@ -172,7 +170,7 @@ class Follower(Role):
     def _may_fetch(self) -> bool:
         return not self._is_appending and self.node.flushed_offset >= self.node.log.end_offset
 
-    def _heard(self, now_ms: TimestampMs) -> None:
+    def _fetch_succeeded(self, now_ms: TimestampMs) -> None:
         self.has_fetched = True
         self.leader_is_gone = False
         self.fetch_deadline = now_ms + self.node.config.fetch_timeout_ms
@@ -208,7 +206,7 @@ class Follower(Role):
         return known is not None and bool(self.node.local.endpoints) and known != self.node.local
 
     def _joining_is_due(self, now_ms: TimestampMs) -> bool:
-        """Whether we want a vote, and have fetched everything that was there when we last looked."""
+        """Whether this replica should become a voter, and has caught up with the high watermark."""
         node = self.node
         return (
             node.config.auto_join
@@ -220,12 +218,12 @@ class Follower(Role):
             and node.log.end_offset >= self._leader_high_watermark > 0
         )
 
-    def _wish_to_join(self) -> AddVoter | RemoveVoter:
-        """To vote; or that the voter of our id, whose disk is not ours, does so no more."""
+    def _join_request(self) -> AddVoter | RemoveVoter:
+        """AddVoter for this replica; or first RemoveVoter for the voter of the same id, whose disk was replaced."""
         node = self.node
         former = node.voters.by_id(node.key.id)
         timeout_ms = node.config.request_timeout_ms
         if former is not None:
             return RemoveVoter(NOT_SENT, former.key, timeout_ms)
-        # We must fetch on for our own joining to be committed, and ask one thing at a time.
+        # This replica must fetch for the change to be committed, and has one request in flight at a time.
         return AddVoter(NOT_SENT, node.local, timeout_ms, ack_when_committed=False)

@@ -2,10 +2,8 @@
 
 It begins with an entry of its own, the leader change. Entries of earlier epochs are committed only along with it (Raft
 5.4.2): a majority that has them may still be overruled by a log that ends in a later epoch. A leader that a
-majority no longer fetches from resigns, so that clients do not wait on the wrong side of a cut (check quorum).
+majority no longer fetches from resigns, so that clients do not wait on a partitioned leader (check quorum).
 """
-
-# every role answers with one signature, whether it needs all of it or not
 
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -39,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class _Waiting(NamedTuple):
-    """A fetch that had nothing to bring when it came."""
+    """A fetch that waits for new records."""
 
     request: Fetch
     deadline: TimestampMs
@@ -55,9 +53,9 @@ class Leader(Role):
         self.leader_id = node.key.id
         self.leader_endpoints = node.local.endpoints
         self.epoch_start: Offset = node.tail.end_offset
-        """The offset of the leader change; nothing is committed by us before that is."""
+        """The offset of the leader change record; nothing is committed before it is."""
         self.high_watermark: Offset = -1
-        """What this leader has committed: -1 until a majority has an entry of its epoch, then the node's own."""
+        """-1 until a majority has an entry of this epoch, then the node's high watermark."""
         self.replicas = Replicas(node.key, now_ms)
         self.changes = VoterChanges(self)
         self._granting = granting
@@ -74,7 +72,7 @@ class Leader(Role):
             LeaderChange(self.leader_id, tuple(voter.key for voter in voters), self._granting), now_ms
         )
         if entry is not None and entry.offset < 0:
-            # The set came with the formatted directory: from now on the log has it, for those who join later.
+            # The voter set came with the formatted directory; write it to the log, for replicas that join later.
             self.append(KRaftVersion(1), now_ms)
             self.append(Voters(entry.voters), now_ms)
 
@@ -102,14 +100,14 @@ class Leader(Role):
             return
         self.changes.poll(now_ms)
         self._answer_waiting(now_ms)
-        for voter in self._to_be_told(now_ms):
+        for voter in self._unaware_voters(now_ms):
             self._next_begin_ms[voter.key.id] = now_ms + self.node.config.begin_epoch_interval_ms
             begin = BeginQuorumEpoch(NOT_SENT, self.hint, voter.key)
             self.node.request(Peer(voter.key.id, voter.endpoints), begin, now_ms)
 
     def deadline(self) -> TimestampMs | None:
         begins = [
-            max(self._tell_at(voter), self.node.requests.ready_at(voter.key.id))
+            max(self._begin_at(voter), self.node.requests.ready_at(voter.key.id))
             for voter in self.node.voters.others(self.node.key)
         ]
         waits = [each.deadline for each in self._waiting.values()]
@@ -161,7 +159,7 @@ class Leader(Role):
         self.advance(now_ms)
 
     def on_versions_reply(self, peer: Peer, reply: VersionsReply, now_ms: TimestampMs) -> None:
-        self.changes.told_versions(peer.id, reply, now_ms)
+        self.changes.on_versions(peer.id, reply, now_ms)
         self.advance(now_ms)
 
     def on_unanswered(self, peer: Peer, now_ms: TimestampMs) -> None:
@@ -186,7 +184,7 @@ class Leader(Role):
         self._answer_waiting(now_ms)
         entry = node.tail.voters()
         if not node.is_voter and (entry is None or entry.offset < reached):
-            # Our own removal is committed: the others go on without us.
+            # Our own removal is committed: resign.
             node.become_resigned(self.replicas.successors(node.voters), now_ms)
 
     def describe(self, now_ms: TimestampMs) -> QuorumDescription:
@@ -252,14 +250,15 @@ class Leader(Role):
         fetched_ms = self.replicas.majority_fetched_ms(self.node.voters)
         return None if fetched_ms is None else fetched_ms + self.node.config.check_quorum_ms
 
-    def _tell_at(self, voter: Voter) -> TimestampMs:
-        """When a voter is to be told again who leads: not while it fetches, which shows that it knows."""
+    def _begin_at(self, voter: Voter) -> TimestampMs:
+        """When to send BeginQuorumEpoch to a voter again: not while it fetches, which shows that it knows the
+        leader."""
         knows_until = self.replicas.of(voter.key).last_fetch_ms + self.node.config.begin_epoch_interval_ms
         return max(self._next_begin_ms.get(voter.key.id, 0), knows_until)
 
-    def _to_be_told(self, now_ms: TimestampMs) -> list[Voter]:
+    def _unaware_voters(self, now_ms: TimestampMs) -> list[Voter]:
         return [
             voter
             for voter in self.node.voters.others(self.node.key)
-            if now_ms >= self._tell_at(voter) and self.node.requests.is_ready(voter.key.id, now_ms)
+            if now_ms >= self._begin_at(voter) and self.node.requests.is_ready(voter.key.id, now_ms)
         ]

@@ -1,7 +1,7 @@
-"""What a message means before any role sees it: is it for us, of our epoch, and does it tell of another leader?
+"""Checks each message before the role handles it: its addressee, its epoch and its leader.
 
-Epochs sort everything out. A request from the past is refused with our epoch, a message from the future moves us
-there first, and only what belongs to the present reaches the role.
+A request of an older epoch is rejected with ours; a message of a newer epoch first moves this node to that epoch. Only
+messages of the current epoch reach the role.
 """
 
 from typing import TYPE_CHECKING
@@ -42,7 +42,7 @@ class MessageHandler:
     def __init__(self, node: "Node") -> None:
         self._node = node
 
-    def take(self, message: Message, now_ms: TimestampMs) -> None:
+    def handle(self, message: Message, now_ms: TimestampMs) -> None:
         match message:
             case Vote():
                 self._vote(message, now_ms)
@@ -93,17 +93,17 @@ class MessageHandler:
         error = self._voter_error(request.leader.epoch, request.leader.leader_id)
         if error is ErrorCode.NONE and not request.voter.covers(node.key):
             error = ErrorCode.INVALID_VOTER_KEY
-        if error is ErrorCode.NONE and not self._heed(request.leader, now_ms):
+        if error is ErrorCode.NONE and not self._update_leader(request.leader, now_ms):
             error = ErrorCode.INVALID_REQUEST
         if error is ErrorCode.NONE and isinstance(node.role, Prospective):
-            # We canvassed because we lost sight of this leader: here it is.
+            # The leader that this node missed is there: follow it again.
             node.follow_or_wait(request.leader, now_ms)
         node.reply(BeginQuorumEpochReply(request.request_id, error, node.role.hint))
 
     def _end(self, request: EndQuorumEpoch, now_ms: TimestampMs) -> None:
         node = self._node
         error = self._voter_error(request.leader.epoch, request.leader.leader_id)
-        if error is ErrorCode.NONE and not self._heed(request.leader, now_ms):
+        if error is ErrorCode.NONE and not self._update_leader(request.leader, now_ms):
             error = ErrorCode.INVALID_REQUEST
         if error is ErrorCode.NONE:
             node.role.on_end_quorum_epoch(request, now_ms)
@@ -152,7 +152,7 @@ class MessageHandler:
             return ErrorCode.UNKNOWN_LEADER_EPOCH
         return ErrorCode.NONE
 
-    # Answers.
+    # Replies.
 
     def _failed(self, failure: RequestFailed, now_ms: TimestampMs) -> None:
         peer = self._node.requests.answered(failure.request_id)
@@ -176,11 +176,11 @@ class MessageHandler:
         if reply.leader.epoch < node.epoch or reply.error is ErrorCode.UNKNOWN_LEADER_EPOCH:
             return
         before = node.role
-        self._heed(reply.leader, now_ms)
+        self._update_leader(reply.leader, now_ms)
         if node.role is before:
-            self._hand_on(peer, reply, now_ms)
+            self._pass_to_role(peer, reply, now_ms)
 
-    def _hand_on(self, peer: Peer, reply: Reply, now_ms: TimestampMs) -> None:
+    def _pass_to_role(self, peer: Peer, reply: Reply, now_ms: TimestampMs) -> None:
         role = self._node.role
         match reply:
             case VoteReply():
@@ -196,17 +196,17 @@ class MessageHandler:
             case VoterChangeReply() | VersionsReply():
                 pass
 
-    def _heed(self, leader: LeaderHint, now_ms: TimestampMs) -> bool:
-        """Go along with news of an epoch or its leader; False if it contradicts what we know.
+    def _update_leader(self, leader: LeaderHint, now_ms: TimestampMs) -> bool:
+        """Adopt a newer epoch or a newly known leader; False if it contradicts the known leader.
 
-        Two leaders of one epoch cannot be (Raft 5.2): such a message is wrong, and is not acted upon.
+        An epoch has one leader (Raft 5.2): a message that names another is wrong, and is rejected.
         """
         node = self._node
         if leader.epoch > node.epoch:
             if leader.leader_id == NO_LEADER:
                 node.become_unattached(leader.epoch, now_ms)
             elif leader.leader_id == node.key.id:
-                # We led it on a disk that is gone. That epoch has had its leader, and it is not us any more.
+                # This node led that epoch on a disk that was lost. The epoch has had its leader.
                 node.become_unattached(leader.epoch, now_ms, leader_id=node.key.id)
             else:
                 node.follow_or_wait(leader, now_ms)

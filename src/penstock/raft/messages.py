@@ -1,4 +1,4 @@
-"""What replicas say to each other, free of any transport. The server maps these to Kafka's requests.
+"""Messages between replicas, independent of the transport. `controlplane` maps them to Kafka's requests.
 
 Every request has a `request_id`. Of one that the core sends, the core chose it, and the answer is handed to `step`
 with the same id. Of one that arrives, the driver chooses it, unlike any other that is still open, and finds
@@ -18,7 +18,7 @@ NOT_SENT = -1
 
 
 class LeaderHint(NamedTuple):
-    """The sender's epoch and, as far as it knows, who leads in it and where. Part of every answer."""
+    """The sender's epoch and, if known, its leader and the leader's endpoints. Part of every reply."""
 
     epoch: LeaderEpoch
     leader_id: int = NO_LEADER
@@ -32,7 +32,7 @@ class Vote(NamedTuple):
     epoch: LeaderEpoch
     candidate: ReplicaKey
     voter: ReplicaKey
-    """Whom the sender means; a replica with another directory must not answer for a lost one."""
+    """The voter that the sender means; a replica with another directory must not vote for a lost one."""
     end: OffsetAndEpoch
     pre_vote: bool = False
 
@@ -78,13 +78,13 @@ class Fetch(NamedTuple):
     """The sender's log end; all below it is on the sender's disk."""
     last_fetched_epoch: LeaderEpoch
     high_watermark: Offset = -1
-    """What the sender knows (KIP-1166): a leader that knows more does not let it wait. -1: not said."""
+    """The sender's high watermark (KIP-1166): a leader with a higher one replies at once. -1: unknown."""
     wait_ms_max: int = 0
     bytes_max: int = 1 << 20
 
 
 class LogSlice(NamedTuple):
-    """Whole batches to read from the log, as far as the request's size goes; the driver puts the bytes in place."""
+    """Whole batches to read from the log, up to the requested size; the driver reads the bytes."""
 
     start: Offset
     end: Offset
@@ -98,7 +98,7 @@ class SnapshotSlice(NamedTuple):
 
 
 class FetchReply(NamedTuple):
-    """At most one of `diverging`, `snapshot` and `records` is there."""
+    """At most one of `diverging`, `snapshot` and `records` is set."""
 
     request_id: int
     error: ErrorCode
@@ -145,7 +145,7 @@ class RemoveVoter(NamedTuple):
 
 
 class UpdateVoter(NamedTuple):
-    """A voter tells its leader that it listens elsewhere, or understands other versions, than the set says."""
+    """A voter reports new endpoints or supported versions to the leader."""
 
     request_id: int
     epoch: LeaderEpoch
@@ -163,7 +163,7 @@ class VoterChangeReply(NamedTuple):
 
 
 class AskVersions(NamedTuple):
-    """A leader asks a replica that is to vote which versions of the quorum's records it can live with."""
+    """A leader asks a new voter for its supported versions of `kraft.version`."""
 
     request_id: int
 
@@ -172,9 +172,9 @@ class VersionsReply(NamedTuple):
     request_id: int
     error: ErrorCode
     leader: LeaderHint = LeaderHint(-1)
-    """Not told: older than any epoch."""
+    """Unknown: older than any epoch."""
     kraft_versions: tuple[int, int] | None = None
-    """The lowest and the highest; None from one that knows of no versions."""
+    """The lowest and the highest; None if the replica has none."""
 
 
 class RequestFailed(NamedTuple):
@@ -182,7 +182,7 @@ class RequestFailed(NamedTuple):
 
     request_id: int
     refused: bool = False
-    """Nobody listens there: the peer's process is gone, not just slow."""
+    """The connection was refused: the peer's process is gone, not just slow."""
 
 
 Request: TypeAlias = (

@@ -1,4 +1,4 @@
-"""One replica of the log: takes messages and time, plays its role, and says what is to be done.
+"""One replica of the log: takes messages and time, acts in its role, and returns the work for its driver.
 
     node.step(message, now_ms)     a request or an answer from another replica
     node.tick(now_ms)              time has passed; at the latest at `next_deadline()`
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from random import Random
 
 _FIRST_BOOTSTRAP_ID = -2
-"""-1 means nobody; Kafka numbers its bootstrap servers downwards from here as well."""
+"""-1 means no node; Kafka also numbers its bootstrap servers downwards from here."""
 
 
 class Node:
@@ -70,8 +70,8 @@ class Node:
         bootstrap: Sequence[Endpoint] = (),
         config: RaftConfig | None = None,
     ) -> None:
-        """`voters` is the configured set, in force while the log has none; `bootstrap` is who may be asked for the
-        leader beside the voters: those may be unknown, or have moved while this node was away."""
+        """`voters` is the configured set, in force while the log has none; `bootstrap` are addresses to
+        ask for the leader besides the voters, which may be unknown, or have moved while this node was down."""
         self.local = local
         self.log = log
         self.tail = LogTail(log)
@@ -83,7 +83,7 @@ class Node:
         """The log is on our disk up to here. Moves when the driver says so, back when the log is truncated."""
         snapshot = log.latest_snapshot()
         self.high_watermark: Offset = snapshot.offset if snapshot is not None else log.start_offset
-        """First offset that is not known to be committed. Never goes back while the node lives."""
+        """First offset that is not known to be committed. Never decreases while the node runs."""
         self._synced_end = synced_end
         """What the log must reach before this node may stand for election; None once it has."""
         self._check_recovery()
@@ -100,7 +100,7 @@ class Node:
             self.become_prospective(now_ms)
         self._poll(now_ms)
 
-    # What others may ask.
+    # Queries.
 
     @property
     def key(self) -> ReplicaKey:
@@ -153,7 +153,7 @@ class Node:
 
     @property
     def is_observing(self) -> bool:
-        """Whether it stands in no election, and must look for the leader that others elect."""
+        """Whether this node takes part in no election, and must look for the leader."""
         return not self.is_voter or self.is_recovering
 
     def describe(self, now_ms: TimestampMs) -> QuorumDescription:
@@ -165,15 +165,15 @@ class Node:
         """When `tick` is due at the latest; None if only a message can move us."""
         return self.role.deadline()
 
-    # What the driver tells.
+    # Calls of the driver.
 
     def step(self, message: Message, now_ms: TimestampMs) -> None:
-        self._check_turn()
-        self._handler.take(message, now_ms)
+        self._check_ready_taken()
+        self._handler.handle(message, now_ms)
         self._poll(now_ms)
 
     def tick(self, now_ms: TimestampMs) -> None:
-        self._check_turn()
+        self._check_ready_taken()
         self._poll(now_ms)
 
     def propose(self, records: Sequence[object], epoch: LeaderEpoch, now_ms: TimestampMs) -> Offset:
@@ -181,7 +181,7 @@ class Node:
 
         Only in the epoch that the caller believes it leads: a state machine may be behind.
         """
-        self._check_turn()
+        self._check_ready_taken()
         if not isinstance(self.role, Leader) or self.role.epoch != epoch:
             raise NotLeader(f"not the leader of epoch {epoch}: {self.role.name.value} in epoch {self.epoch}")
         if not records:
@@ -190,7 +190,7 @@ class Node:
 
     def flushed(self, offset: Offset, now_ms: TimestampMs) -> None:
         """All below offset is on disk."""
-        self._check_turn()
+        self._check_ready_taken()
         if offset > self.log.end_offset:
             raise Misuse(f"flushed to {offset}, beyond the log's end {self.log.end_offset}")
         self.flushed_offset = max(self.flushed_offset, offset)
@@ -199,32 +199,32 @@ class Node:
 
     def append_failed(self, now_ms: TimestampMs) -> None:
         """What `Ready.fetched` held could not be appended (damaged on the way); it is fetched again."""
-        self._check_turn()
+        self._check_ready_taken()
         self.role.on_append_failed(now_ms)
         self._poll(now_ms)
 
     def resign(self, now_ms: TimestampMs) -> None:
         """Give up leadership, if it is ours, in favour of the most complete follower."""
-        self._check_turn()
+        self._check_ready_taken()
         if isinstance(self.role, Leader):
             self.become_resigned(self.role.replicas.successors(self.voters), now_ms)
         self._poll(now_ms)
 
     def close(self, now_ms: TimestampMs) -> None:
-        """Stand in no more elections and hand over; done when another leads, or the driver has waited enough."""
+        """Resign, and start no more elections. Done when another node leads, or the driver has waited enough."""
         self.is_closing = True
         self.resign(now_ms)
 
     def ready(self) -> Ready:
-        """All that came up since the last call."""
+        """The work since the last call."""
         ready, self.pending = self.pending, Ready()
         self.tail.written()
         return ready
 
-    # What roles do.
+    # Calls of the roles.
 
     def request(self, peer: Peer, request: Request, now_ms: TimestampMs) -> None:
-        """Send, unless the peer still owes an answer or has just failed."""
+        """Send a request, unless one to the peer is in flight or has just failed."""
         if self.requests.is_ready(peer.id, now_ms):
             request_id = self.requests.sent(peer, now_ms)
             self.pending.requests.append(Outbound(peer, request._replace(request_id=request_id)))
@@ -246,7 +246,7 @@ class Node:
         self.request(peer, request, now_ms)
 
     def fetch_from_anyone(self, now_ms: TimestampMs) -> None:
-        """Look for the leader; whoever is asked answers at once."""
+        """Look for the leader with a fetch that the peer answers at once."""
         ready_at = self.anyone_ready_at()
         if ready_at is None or ready_at > now_ms or self.flushed_offset < self.log.end_offset:
             return
@@ -286,7 +286,7 @@ class Node:
     # Transitions.
 
     def become_unattached(self, epoch: LeaderEpoch, now_ms: TimestampMs, leader_id: int = NO_LEADER) -> None:
-        """A wait for an election that has begun goes on; it does not start anew with every epoch heard of."""
+        """An election timeout that has begun continues; a newer epoch does not restart it."""
         old = self.role
         voted = old.voted if epoch == old.epoch else None
         if isinstance(old, Unattached | Candidate | Resigned) or (
@@ -320,7 +320,7 @@ class Node:
         self._enter(Resigned(self, self.epoch, successors, now_ms), now_ms)
 
     def follow_or_wait(self, leader: LeaderHint, now_ms: TimestampMs) -> None:
-        """Follow the leader if we know where it listens; else wait, and remember who it is."""
+        """Follow the leader if its endpoint is known; otherwise become unattached with this leader."""
         known = self.voters.by_id(leader.leader_id)
         endpoints = leader.endpoints or (known.endpoints if known is not None else ())
         if endpoints:
@@ -329,7 +329,7 @@ class Node:
             self.become_unattached(leader.epoch, now_ms, leader.leader_id)
 
     def save_vote(self) -> None:
-        """The role's promises changed without a change of role."""
+        """Persist the election state, if it has changed."""
         if self.role.election != self._persisted:
             self._persisted = self.pending.election = self.role.election
 
@@ -344,7 +344,7 @@ class Node:
         role.enter(now_ms)
 
     def _initial_role(self, election: ElectionState, now_ms: TimestampMs) -> Role:
-        """Where we stood when we went down, except that whoever led or stood for election does not go on with it."""
+        """The role at the last shutdown, except that a leader becomes resigned and a candidate unattached."""
         deadline = now_ms + self.election_timeout()
         if election.epoch < self.log.last_epoch:
             return Unattached(self, self.log.last_epoch, deadline)
@@ -378,7 +378,7 @@ class Node:
             self._synced_end = None
 
     def _anyone(self) -> tuple[Peer, ...]:
-        """Who may know the leader, the leader we believe in included: it need not be a voter any more."""
+        """Peers that may know the leader, including the last known leader, which may no longer be a voter."""
         peers = {
             voter.key.id: Peer(voter.key.id, voter.endpoints)
             for voter in self.voters
@@ -388,6 +388,6 @@ class Node:
             peers[self.leader_id] = Peer(self.leader_id, self.role.leader_endpoints)
         return (*peers.values(), *self._bootstrap)
 
-    def _check_turn(self) -> None:
+    def _check_ready_taken(self) -> None:
         if self.pending.changes_log:
-            raise Misuse("the log is to be changed first: take ready() and carry it out")
+            raise Misuse("the last ready() must be carried out first: it changes the log")

@@ -1,6 +1,4 @@
-"""What a prospective and a candidate share: they ask every voter, and count."""
-
-# every role answers with one signature, whether it needs all of it or not
+"""The base of prospective and candidate: both request votes from every voter, and count them."""
 
 from typing import TYPE_CHECKING
 
@@ -28,18 +26,22 @@ class Nominee(Role):
         if reply.error is ErrorCode.NONE:
             self.tally.record(peer.id, reply.granted)
 
-    def canvass(self, now_ms: TimestampMs) -> None:
-        """Ask those who have not answered, as long as the election can be won."""
+    def request_votes(self, now_ms: TimestampMs) -> None:
+        """Send Vote requests to voters that have not replied, while the election can be won."""
         if self.tally.is_lost:
             return
         end = self.node.tail.end
-        for voter in self._unheard():
+        for voter in self._outstanding_voters():
             vote = Vote(NOT_SENT, self.epoch, self.node.key, voter.key, end, self.pre_vote)
             self.node.request(Peer(voter.key.id, voter.endpoints), vote, now_ms)
 
     def deadline(self) -> TimestampMs | None:
-        sends = [] if self.tally.is_lost else [self.node.requests.ready_at(v.key.id) for v in self._unheard()]
+        sends = (
+            []
+            if self.tally.is_lost
+            else [self.node.requests.ready_at(v.key.id) for v in self._outstanding_voters()]
+        )
         return earliest([self.election_deadline, *sends])
 
-    def _unheard(self) -> list[Voter]:
+    def _outstanding_voters(self) -> list[Voter]:
         return [v for v in self.tally.voters.others(self.node.key) if self.tally.waits_for(v.key.id)]

@@ -1,7 +1,7 @@
-"""Canvassing before an election (KIP-996): would a majority vote for us, if we asked?
+"""Pre-vote before an election (KIP-996): would a majority vote for this node?
 
-Nothing is promised and the epoch stays, so that a node that was cut off for a while does not, on its return, unseat a
-leader that serves everyone else.
+A pre-vote promises nothing and keeps the epoch, so that a node that was partitioned does not depose a working leader
+when it returns.
 """
 
 from typing import TYPE_CHECKING
@@ -43,10 +43,10 @@ class Prospective(Nominee):
         elif self.tally.is_lost or now_ms >= self.election_deadline or not self.node.may_stand:
             self._give_up(now_ms)
         else:
-            self.canvass(now_ms)
+            self.request_votes(now_ms)
 
     def _give_up(self, now_ms: TimestampMs) -> None:
-        """Back to the leader, if there was one: it may be well, and we the ones who were cut off."""
+        """Return to the last leader, if there was one: it may work, and this node may have been partitioned."""
         if self.leader_endpoints:
             self.node.become_follower(self.hint, now_ms)
         else:

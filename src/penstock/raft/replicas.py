@@ -1,4 +1,4 @@
-"""A leader's view of who has fetched how far, and when."""
+"""A leader's view of its replicas: how far each has fetched, and when."""
 
 from dataclasses import dataclass
 

@@ -1,6 +1,6 @@
-"""Requests under way: at most one to a peer at a time, a pause after a failure, and which answers still count.
+"""Requests in flight: at most one to a peer at a time, and a backoff after a failure.
 
-A change of role forgets them all, so that no answer to an old question is taken for one to a new.
+A change of role drops them all, so that a late reply is not taken for the reply to a new request.
 """
 
 from collections.abc import Iterable
@@ -13,12 +13,12 @@ from penstock.raft.voters import Peer
 
 @dataclass(slots=True)
 class ConnectionState:
-    """The state of one peer."""
+    """The request in flight, or the backoff, of one peer."""
 
     peer: Peer
     request_id: int | None = None
     busy_until: TimestampMs = 0
-    """While a request is under way, when it is given up; else the end of the pause."""
+    """While a request is in flight, its timeout; otherwise the end of the backoff."""
 
 
 _IDLE = ConnectionState(Peer(-1, ()))
@@ -42,7 +42,7 @@ class RequestManager:
         return connection is not None and connection.request_id is None and connection.busy_until > now_ms
 
     def any_ready_at(self, peer_ids: Iterable[int]) -> TimestampMs | None:
-        """When one of them may be asked, if only one of them is to be asked at a time."""
+        """When a request can be sent to one of these peers, if only one may be in flight to all of them."""
         connections = [self._connections.get(peer_id, _IDLE) for peer_id in peer_ids]
         asked = [connection.busy_until for connection in connections if connection.request_id is not None]
         return (
@@ -50,7 +50,7 @@ class RequestManager:
         )
 
     def sent(self, peer: Peer, now_ms: TimestampMs) -> int:
-        """The id for a request that goes out now."""
+        """Note a request that is sent now, and return its id."""
         request_id, self._next_id = self._next_id, (self._next_id + 1) % 2**31
         self._connections[peer.id] = ConnectionState(
             peer, request_id, now_ms + self._config.request_timeout_ms
@@ -58,7 +58,7 @@ class RequestManager:
         return request_id
 
     def answered(self, request_id: int) -> Peer | None:
-        """Who answered; None if the answer is no longer waited for."""
+        """The peer that replied; None if the reply is no longer expected."""
         connection = self._connection_of(request_id)
         if connection is None:
             return None

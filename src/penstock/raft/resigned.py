@@ -1,10 +1,8 @@
-"""A leader that gave up its epoch: it tells the others, names successors, and promises the epoch to nobody else.
+"""A leader that resigned: it sends EndQuorumEpoch with its preferred successors, and votes for no other in its epoch.
 
 A node that led when it went down starts here too: in its epoch it may neither vote, nor lead again, since entries
 that it had served but not flushed may be gone from its log.
 """
-
-# every role answers with one signature, whether it needs all of it or not
 
 from typing import TYPE_CHECKING
 

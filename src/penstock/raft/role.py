@@ -1,11 +1,8 @@
-"""What every role answers; a role overrides what it answers differently.
+"""The base class of roles, with the default answer to every message.
 
-A role lives for one stay in it: entering makes a new object, and a role never comes back. It holds what is true for
-that stay (its epoch, its timers), reads the rest from the node, and moves on by asking the node to
-`become` something else.
+Every transition makes a new role object. A role holds what is true while it lasts (its epoch, its timers), reads the
+rest from the node, and ends by calling one of the node's `become_*` methods.
 """
-
-# every role answers with one signature, whether it needs all of it or not
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, ClassVar
@@ -76,7 +73,7 @@ class Role:
         """Note a vote that `would_grant` allowed."""
 
     def on_vote_reply(self, peer: Peer, reply: VoteReply, now_ms: TimestampMs) -> None:
-        """An answer in our own epoch, as all that follow."""
+        """A reply in our own epoch, as in all methods below."""
 
     def on_begin_reply(self, peer: Peer, reply: BeginQuorumEpochReply, now_ms: TimestampMs) -> None: ...
 
@@ -89,7 +86,7 @@ class Role:
     def on_versions_reply(self, peer: Peer, reply: VersionsReply, now_ms: TimestampMs) -> None: ...
 
     def on_unanswered(self, peer: Peer, now_ms: TimestampMs) -> None:
-        """No answer will come to what this peer was asked."""
+        """A request to this peer will get no reply."""
 
     def on_refused(self, peer: Peer, now_ms: TimestampMs) -> None: ...
 
@@ -114,7 +111,7 @@ def earliest(deadlines: Iterable[TimestampMs | None]) -> TimestampMs | None:
 
 
 def grants_without_leader(role: Role, candidate: ReplicaKey, up_to_date: bool, pre_vote: bool) -> bool:
-    """The vote of a node that follows nobody: one candidate an epoch, and none if the epoch has its leader."""
+    """The vote of a node without a leader: one candidate an epoch, and none if the epoch has a leader."""
     if pre_vote:
         return up_to_date
     if role.voted is not None:

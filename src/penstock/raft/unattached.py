@@ -1,7 +1,7 @@
-"""Between leaders: an epoch is known, its leader is not, or not where to find it.
+"""No leader to follow: the epoch is known, but not its leader, or not the leader's endpoint.
 
-Any voter or bootstrap server is asked with a fetch: whoever knows the leader says so in the answer. A voter that
-has waited for an election in vain canvasses for votes itself.
+The node sends fetches to voters and bootstrap servers; a reply names the leader, if the peer knows it. A voter whose
+election timeout expires becomes prospective.
 """
 
 from typing import TYPE_CHECKING
@@ -36,7 +36,7 @@ class Unattached(Role):
         return grants_without_leader(self, candidate, up_to_date, pre_vote)
 
     def grant(self, candidate: ReplicaKey, now_ms: TimestampMs) -> None:
-        """Who is worth a vote is worth the wait: the election timer starts again."""
+        """Granting a vote restarts the election timer."""
         self.voted = candidate
         self.election_deadline = now_ms + self.node.election_timeout()
 

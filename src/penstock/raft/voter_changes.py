@@ -5,8 +5,8 @@ one change is safe while the one before is committed; and it must have been comm
 itself committed something, or two leaders could each change a set that the other does not know of. Hence the order of
 the checks: a high watermark of our own epoch, nothing pending, nothing uncommitted, then the request itself.
 
-A replica that is to be added is first asked which versions of the quorum's records it understands: that shows as well
-that it is there, and listens where others will look for it. It must have caught up, or the new majority would wait.
+The leader first asks a new voter for its supported versions of `kraft.version`, which also shows that it is reachable
+at its endpoint. A new voter must have caught up, or the new majority would wait for it.
 """
 
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -75,13 +75,13 @@ class VoterChanges:
                 self._pending = _Pending(request, now_ms + request.timeout_ms, offset)
 
     def poll(self, now_ms: TimestampMs) -> None:
-        """Whoever waits for too long hears no more; the change itself may still be committed."""
+        """Answer a request that waited too long; its change may still be committed."""
         if self._pending is not None and now_ms >= self._pending.deadline:
             self._settle(ErrorCode.REQUEST_TIMED_OUT, "the change was not committed in time; it may still be")
         self._ask(now_ms)
 
     def _ask(self, now_ms: TimestampMs) -> None:
-        """Ask the new voter, as soon as nothing is under way to one of its id: a lost disk may have been asked."""
+        """Ask the new voter for its versions, once no request to a replica of its id is in flight."""
         pending, node = self._pending, self._leader.node
         if pending is None or pending.is_asked or not isinstance(pending.request, AddVoter):
             return
@@ -90,8 +90,8 @@ class VoterChanges:
             self._pending = pending._replace(is_asked=True)
             node.request(Peer(voter.key.id, voter.endpoints), AskVersions(NOT_SENT), now_ms)
 
-    def told_versions(self, peer_id: int, reply: VersionsReply, now_ms: TimestampMs) -> None:
-        """The replica that is to be added has said what it understands."""
+    def on_versions(self, peer_id: int, reply: VersionsReply, now_ms: TimestampMs) -> None:
+        """The new voter has replied with its supported versions."""
         request = self._asking(peer_id)
         if request is None:
             return
@@ -128,7 +128,7 @@ class VoterChanges:
             )
 
     def _asking(self, peer_id: int) -> AddVoter | None:
-        """The request whose voter is being asked."""
+        """The AddVoter request that waits for this peer's versions."""
         pending = self._pending
         if pending is None or not isinstance(pending.request, AddVoter):
             return None
@@ -185,7 +185,7 @@ class VoterChanges:
         return voters.with_voter(voter)
 
     def _add(self, request: AddVoter, voter: Voter, now_ms: TimestampMs) -> None:
-        """Nothing else can have changed the set meanwhile, but the replica may have fallen behind."""
+        """Add the voter, unless it has fallen behind since. No other change can have come between."""
         assert self._pending is not None
         outcome = self._added(self._leader.node.voters, voter, now_ms)
         if isinstance(outcome, _Refused):

@@ -1,7 +1,7 @@
-"""What becomes of the coordinator's error codes on their way to a client.
+"""Translates the coordinator's error codes for older clients.
 
-The coordinator answers as if every client were new. Older clients know fewer codes, and take some in another way;
-these tables are Kafka's.
+The coordinator answers every client like a new one. Older clients know fewer codes, or treat some differently; these
+tables are Kafka's.
 """
 
 from typing import Final
@@ -22,7 +22,7 @@ _PRODUCE_ADDS = 12
 _OFFSET_COMMIT_KNOWS_ABORTABLE = 4
 _OFFSET_COMMIT_ADDS = 5
 
-_TRY_AGAIN: Final = frozenset({
+_RETRIABLE: Final = frozenset({
     ErrorCode.NETWORK_EXCEPTION,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -31,7 +31,7 @@ _TRY_AGAIN: Final = frozenset({
 
 
 def for_client(code: ErrorCode, api: Api, version: int) -> ErrorCode:
-    """Of a reply to one of the transaction APIs."""
+    """The code in a reply of one of the transaction APIs."""
     if code is ErrorCode.PRODUCER_FENCED and version < FENCED_SINCE[api]:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return code
@@ -43,7 +43,7 @@ def adds_partitions(api: Api, version: int) -> bool:
 
 
 def for_write(code: ErrorCode, api: Api, version: int) -> ErrorCode:
-    """Of a Produce or TxnOffsetCommit whose partition could not be verified or added."""
+    """The code for a Produce or TxnOffsetCommit whose partition could not be verified or added."""
     is_produce = api is Api.PRODUCE
     if code is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
@@ -51,10 +51,10 @@ def for_write(code: ErrorCode, api: Api, version: int) -> ErrorCode:
     if code is ErrorCode.TRANSACTION_ABORTABLE and version < knows_abortable:
         return ErrorCode.INVALID_TXN_STATE
     if not is_produce:
-        # An older client takes this one for final; the other has it ask the same coordinator again.
+        # Older clients treat NETWORK_EXCEPTION as final; COORDINATOR_LOAD_IN_PROGRESS makes them retry.
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if code is ErrorCode.NETWORK_EXCEPTION else code
-    # Older producers do not try these again; NOT_ENOUGH_REPLICAS they do, and without asking for metadata.
-    if code in _TRY_AGAIN or (
+    # Older producers do not retry these codes; they retry NOT_ENOUGH_REPLICAS, without a metadata request.
+    if code in _RETRIABLE or (
         code is ErrorCode.CONCURRENT_TRANSACTIONS and not adds_partitions(api, version)
     ):
         return ErrorCode.NOT_ENOUGH_REPLICAS
@@ -62,7 +62,7 @@ def for_write(code: ErrorCode, api: Api, version: int) -> ErrorCode:
 
 
 def for_failed_write(code: ErrorCode) -> ErrorCode:
-    """Of a request whose records could not be written to the coordinator's partition."""
+    """The code for a request whose records could not be written to the coordinator's partition."""
     match code:
         case (
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

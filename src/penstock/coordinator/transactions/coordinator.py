@@ -1,7 +1,7 @@
 """The coordinator of the transactional ids that one partition of `__transaction_state` keeps.
 
-It never acts: it decides on what is committed, and whoever runs it acts. Whatever it is asked takes the same way,
-a client's request, a marker that was written, a timeout:
+It decides on the committed state and writes nothing; the runtime acts. Client requests, written markers and timeouts
+are all handled the same way:
 
     outcome = coordinator.handle(request, now_ms)          NEEDS_PRODUCER_ID: get one, and ask again with it
     append outcome.records to the partition, in one batch
@@ -59,8 +59,7 @@ from .timers import Timers
 logger = logging.getLogger(__name__)
 
 RETRY_MS = 100
-"""How long until what did not come through is tried again: an abort that found no producer id, a last record that
-could not be written. As often as Kafka retries towards a partition's leader (`retry.backoff.ms`)."""
+"""Pause before a failed abort or a failed last record is retried, as in Kafka (`retry.backoff.ms`)."""
 
 
 class PendingWrite:
@@ -80,12 +79,12 @@ class Entry:
 
     def __init__(self, current: Transaction | None = None) -> None:
         self.current = current
-        """As committed; None until the first record is."""
+        """The committed state; None until the first record is committed."""
         self.pending: PendingWrite | None = None
         """The change that is decided and not committed."""
         self.end = 0
-        """Names the end whose markers are being written. Producer and epoch do not: before `transaction.version` 2,
-        one transaction after the other has the same."""
+        """Identifies the end whose markers are being written. Producer and epoch do not: before `transaction.version`
+        2 they are the same for successive transactions."""
         self.unmarked: set[TopicPartition] = set()
         """Partitions whose marker is not written yet. Empty unless the transaction is prepared."""
 
@@ -93,9 +92,9 @@ class Entry:
 class TransactionCoordinator:
     def __init__(self, settings: Settings = Settings()) -> None:  # noqa: B008  (it cannot be changed)
         self.settings = settings
-        """May be replaced at any time; the next decision goes by it."""
+        """May be replaced at any time; the next decision uses it."""
         self.coordinator_epoch = -1
-        """The leader epoch of the partition, by which the markers of a deposed coordinator are known."""
+        """The leader epoch of the partition; identifies the markers of a deposed coordinator."""
         self._entries: dict[str, Entry] = {}
         self._pending: set[PendingWrite] = set()
         self._last_end = 0
@@ -107,7 +106,7 @@ class TransactionCoordinator:
     # Loading.
 
     def replay(self, key: bytes, value: bytes | None) -> None:
-        """A record of the partition, in order. Raises CorruptStruct where it cannot be understood."""
+        """Replay a record of the partition, in order. Raises CorruptStruct if it cannot be read."""
         transactional_id = decode_key(key)
         if transactional_id is None:
             logger.warning("__transaction_state: skipped a record of an unknown type")
@@ -121,7 +120,7 @@ class TransactionCoordinator:
             self._entries[transactional_id] = Entry(current)
 
     def start(self, coordinator_epoch: int, now_ms: TimestampMs) -> None:
-        """All of the partition is replayed: take up what was under way."""
+        """The whole partition is replayed: resume timers and markers."""
         self.coordinator_epoch = coordinator_epoch
         for transactional_id, entry in self._entries.items():
             self._follow(transactional_id, entry, now_ms)
@@ -135,7 +134,7 @@ class TransactionCoordinator:
         self.start(coordinator_epoch, now_ms)
 
     def unload(self) -> None:
-        """Forget everything: the partition is led elsewhere, or is to be loaded again."""
+        """Drop the state: another broker is the coordinator, or the partition is loaded again."""
         self._entries.clear()
         self._pending.clear()
         self._markers.clear()
@@ -148,7 +147,7 @@ class TransactionCoordinator:
     def handle(
         self, request: Request, now_ms: TimestampMs, producer_id: ProducerId | None = None
     ) -> Outcome[Any] | NeedsProducerId:
-        """The answer, and the records that make it true. A producer id that turns out not to be needed is lost."""
+        """Return the reply and the records that make it true. An unneeded producer id is lost."""
         match request:
             case DescribeTransaction():
                 return Outcome(describe(request, self.current(request.transactional_id)))
@@ -212,7 +211,7 @@ class TransactionCoordinator:
         return write.after
 
     def _is_marked(self, request: MarkersWritten) -> bool:
-        """Take note of markers; whether they were the last. Those of another end than this one are nothing."""
+        """Note the written markers; return whether they were the last ones. Markers of another end are ignored."""
         entry = self._entries.get(request.transactional_id)
         current = None if entry is None else entry.current
         if entry is None or current is None or not current.state.is_prepared:
@@ -222,10 +221,11 @@ class TransactionCoordinator:
         entry.unmarked -= request.partitions
         return not entry.unmarked
 
-    # Afterwards.
+    # After the write.
 
     def committed(self, outcome: Outcome[Any], now_ms: TimestampMs) -> bool:
-        """The records are: the reply is true now. False where the coordinator was unloaded since: NOT_COORDINATOR."""
+        """The records are committed: apply them. False if the coordinator was unloaded since; reply
+        NOT_COORDINATOR."""
         after = self._finish_write(outcome)
         if after is None:
             return False
@@ -239,7 +239,7 @@ class TransactionCoordinator:
         return True
 
     def failed(self, outcome: Outcome[Any], now_ms: TimestampMs) -> bool:
-        """The records are not in the log, and never will be: everything is as it was. False as with `committed`."""
+        """The records are certainly not in the log: drop the change. False as with `committed`."""
         after = self._finish_write(outcome)
         if after is None:
             return False
@@ -253,12 +253,12 @@ class TransactionCoordinator:
         return True
 
     def take_markers(self) -> list[Markers]:
-        """Ends of transactions that are decided, and are to be written to their partitions; each is given once."""
+        """Markers to be written for transactions that are decided; each is returned once."""
         markers, self._markers = self._markers, []
         return markers
 
     def _follow(self, transactional_id: str, entry: Entry, now_ms: TimestampMs) -> None:
-        """See to what the committed state asks for."""
+        """Set the timer and hand out the markers that the committed state needs."""
         current = entry.current
         if current is None:
             return
@@ -288,7 +288,7 @@ class TransactionCoordinator:
     # Time.
 
     def tick(self, now_ms: TimestampMs) -> list[Request]:
-        """What time has brought: to be handled now, like any request; the replies are nobody's."""
+        """The requests that timers cause. Handle them now like any other; their replies are not used."""
         due: list[Request] = []
         for transactional_id in self._timers.due(now_ms):
             request = self._look_at(transactional_id, now_ms)
@@ -303,7 +303,7 @@ class TransactionCoordinator:
         return due
 
     def next_deadline_ms(self) -> TimestampMs | None:
-        """When `tick` may have something; None where it has nothing until something else happens."""
+        """When `tick` may return something; None if no timer is set."""
         moments = [self._timers.next_ms(), self._expiry.next_ms if self._entries else None]
         return min((each for each in moments if each is not None), default=None)
 
@@ -323,7 +323,7 @@ class TransactionCoordinator:
         if expires_ms >= now_ms:
             self._timers.wake(transactional_id, expires_ms + 1)
             return None
-        # Once more later, unless it comes through: it may be busy, or lack a producer id, or not get written.
+        # Retry later: the id may be busy, no producer id available, or the write may fail.
         self._timers.wake(transactional_id, now_ms + RETRY_MS)
         return (
             None
@@ -331,7 +331,7 @@ class TransactionCoordinator:
             else AbortTimedOut(transactional_id, ProducerEpoch(current.producer_id, current.epoch))
         )
 
-    # Looking.
+    # Queries.
 
     def current(self, transactional_id: str) -> Transaction | None:
         """The committed state of an id."""

@@ -1,11 +1,11 @@
-"""Who may do what to a transactional id: each request against the id's state, as Kafka 4.3 decides it.
+"""Decides each request against the state of its transactional id, as Kafka 4.3 does.
 
-Nothing here changes anything. A decision is a reply and the states that the id goes through, in order, none where it
-stays as it is; `Refused` says why there is no decision, `NoProducerId` what it lacks. An id whose last change is not
-committed yet, or whose markers are not all written, is busy: whoever would change it is told
-CONCURRENT_TRANSACTIONS and comes again.
+These functions change nothing. A decision is a reply and the states that the id passes through, in order; none if the
+state stays. `Refused` carries the error of a rejected request; `NoProducerId` asks for a producer id. An id whose last
+change is not committed, or whose markers are not all written, is busy: requests that would change it get
+CONCURRENT_TRANSACTIONS, and clients retry.
 
-EndTxn with `transaction.version` 2 moves the epoch, and by its epoch a repeated request is told from a new one:
+EndTxn with `transaction.version` 2 bumps the epoch, so the epoch tells a repeated request from a new one:
 
                      abort                       commit
                      repeated     new            repeated     new
@@ -13,7 +13,7 @@ EndTxn with `transaction.version` 2 moves the epoch, and by its epoch a repeated
     CompleteAbort    NONE         ends nothing   INVALID      INVALID_TXN_STATE
     CompleteCommit   INVALID      ends nothing   NONE         INVALID_TXN_STATE
 
-"Ends nothing" is an abort all the same, with its epoch: a client cannot always know whether its transaction began.
+"Ends nothing" still counts as an abort and bumps the epoch: a client cannot always know whether its transaction began.
 """
 
 from typing import NamedTuple
@@ -36,7 +36,7 @@ from .requests import (
 from .state import EPOCH_BUMP_VERSION, EPOCH_MAX, State, Transaction, is_exhausted
 
 ID_BYTES_MAX = 2**15 - 1
-"""What the length of a record's key can say. Newer requests could carry more."""
+"""The limit of the length field in a record's key."""
 
 
 class Settings(NamedTuple):
@@ -47,14 +47,14 @@ class Settings(NamedTuple):
     id_expiration_ms: int = 7 * 24 * 60 * 60 * 1000
     """`transactional.id.expiration.ms`."""
     expiry_interval_ms: int = 60 * 60 * 1000
-    """`transaction.remove.expired.transaction.cleanup.interval.ms`. Transactions that time out are not looked for at
-    intervals, as Kafka does, but aborted when it is time."""
+    """`transaction.remove.expired.transaction.cleanup.interval.ms`. Unlike in Kafka, transactions that time
+    out are not found at intervals, but aborted on time."""
     transaction_version: int = EPOCH_BUMP_VERSION
     """The cluster's `transaction.version`: how the coordinator itself ends transactions, and writes its records."""
 
 
 class Refused(KafkaError):
-    """The request may not be; the code says why."""
+    """The request is rejected, with this error code."""
 
 
 class NoProducerId(Exception):
@@ -62,16 +62,16 @@ class NoProducerId(Exception):
 
 
 class View(NamedTuple):
-    """What a decision is made on."""
+    """The input of a decision, besides the request."""
 
     current: Transaction | None
-    """As committed; None where the id is unknown, or its first record is not committed yet."""
+    """The committed state; None if the id is unknown, or its first record is not committed yet."""
     is_pending: bool
-    """A change is decided, and not committed."""
+    """Whether a change is decided and not committed."""
     settings: Settings
     now_ms: TimestampMs
     fresh_id: ProducerId | None
-    """A producer id that nobody has, if one was asked for."""
+    """An unused producer id, if one was requested."""
 
     @property
     def is_busy(self) -> bool:
@@ -83,7 +83,7 @@ class View(NamedTuple):
         return self.fresh_id
 
     def known(self, transactional_id: str, producer_id: ProducerId) -> Transaction:
-        """The id's state, where it is this producer's."""
+        """The state, if the transactional id has this producer id."""
         current = self.current
         if current is None or current.producer_id != producer_id:
             held = "none" if current is None else f"{current.producer_id}"
@@ -121,7 +121,7 @@ def init_producer_id(view: View, request: InitProducerId) -> Decision:
     if expected is not None and not _may_go_on(current, expected):
         raise _fenced_by(current, expected)
     if current.state is State.ONGOING:
-        # The epoch of this abort is nobody's. The producer comes again, and gets the one after it.
+        # No producer gets the epoch of this abort. The producer retries, and gets the next one.
         return _fence(view, current, ProducerReply(ErrorCode.CONCURRENT_TRANSACTIONS))
     if expected is None or expected.epoch == current.epoch:
         last_epoch = NO_PRODUCER_EPOCH if expected is None else current.epoch
@@ -130,12 +130,12 @@ def init_producer_id(view: View, request: InitProducerId) -> Decision:
         return _given(to.initialised(current, current.epoch + 1, last_epoch, timeout_ms, now_ms))
     if expected.epoch != current.last_epoch:
         raise _fenced_by(current, expected)
-    # It asks again for what it was given: nobody else can have been, or there would be no last epoch.
+    # A retry: the last epoch is set, so no other producer was initialised since.
     return _given(to.initialised(current, current.epoch, current.last_epoch, timeout_ms, now_ms))
 
 
 def _may_go_on(current: Transaction, expected: ProducerEpoch) -> bool:
-    """Whether the producer is the one we know, or one that was given another id and never heard of it."""
+    """Whether this is the current producer, or one that missed the reply with its new producer id."""
     return expected.producer_id == current.producer_id or (
         expected.producer_id == current.previous_producer_id and is_exhausted(expected.epoch)
     )
@@ -145,8 +145,8 @@ def add_partitions(view: View, request: AddPartitions) -> Decision:
     _need_name(request.transactional_id)
     if view.current is None and not view.is_pending:
         view.known(request.transactional_id, request.producer.producer_id)
-    # A busy id comes before a wrong epoch: with transaction.version 2 the next transaction's first request may be
-    # here before the last one's end is complete, and must not be taken for a fenced producer's.
+    # Check for a busy id before the epoch: with transaction.version 2 the first request of the next transaction may
+    # arrive before the last one is complete, and its producer must not be fenced.
     view.refuse_if_busy(request.transactional_id)
     current = view.known(request.transactional_id, request.producer.producer_id)
     if current.epoch != request.producer.epoch:
@@ -158,7 +158,7 @@ def add_partitions(view: View, request: AddPartitions) -> Decision:
 
 
 def verify_partitions(view: View, request: VerifyPartitions) -> Decision:
-    """Of what is committed, whatever is under way: the append itself is checked again against its partition."""
+    """Verify against the committed state, even if a change is pending: the partition checks the append again."""
     _need_name(request.transactional_id)
     current = view.known(request.transactional_id, request.producer.producer_id)
     if current.epoch != request.producer.epoch:
@@ -214,10 +214,10 @@ def _end_v2(view: View, request: EndTxn) -> Decision:
 
 
 def _is_repeated(current: Transaction, producer: ProducerEpoch) -> bool:
-    """Whether the end that a producer asks for is the one that the id's present epoch comes from.
+    """Whether this EndTxn repeats the one that led to the current epoch.
 
-    Kafka goes by the epochs alone. But where the last end did not move the epoch, an InitProducerId did: then the one
-    who asks has been fenced, and must not be given the epoch of its successor.
+    Kafka compares the epochs alone. But if the last end did not bump the epoch, an InitProducerId did: then this
+    producer was fenced, and must not get the epoch of its successor.
     """
     if current.state not in (State.COMPLETE_COMMIT, State.COMPLETE_ABORT) or not current.bumps_epoch:
         return False
@@ -225,7 +225,7 @@ def _is_repeated(current: Transaction, producer: ProducerEpoch) -> bool:
 
 
 def _was_last_of_its_id(current: Transaction, producer: ProducerEpoch) -> bool:
-    """Whether the end used up the last epoch, and the id goes on under another producer id."""
+    """Whether the end used the last epoch of the producer id, and the transactional id has a new one."""
     return (
         current.previous_producer_id == producer.producer_id
         and producer.epoch == EPOCH_MAX - 1
@@ -257,7 +257,7 @@ def complete(view: View) -> Decision:
 
 
 def is_expired(view: View) -> bool:
-    """Whether the id has been idle for so long that it may be forgotten."""
+    """Whether the id has been unused for longer than the expiration time."""
     current = view.current
     if view.is_pending or current is None or not current.state.is_at_rest:
         return False
@@ -271,12 +271,12 @@ def _fence(view: View, current: Transaction, reply: Reply | ProducerReply) -> De
 
 
 def _next_id(view: View, current: Transaction, version: int) -> ProducerId:
-    """What to go on with where the end uses up the last epoch."""
+    """The next producer id, if the end uses the last epoch."""
     return view.take_id() if version >= EPOCH_BUMP_VERSION and current.is_exhausted else NO_PRODUCER_ID
 
 
 def _to_the_end(prepared: Transaction, now_ms: TimestampMs) -> tuple[Transaction, ...]:
-    """A transaction that has no partitions needs no markers: both of its last records are written at once."""
+    """A transaction without partitions needs no markers: its prepared and completed states are written together."""
     return (prepared,) if prepared.partitions else (prepared, to.completed(prepared, now_ms))
 
 

@@ -1,7 +1,7 @@
-"""Ids that nobody uses any more: looked for once in an interval, a slice at a time.
+"""Removes transactional ids that have been unused for too long: once in an interval, a slice at a time.
 
-An id that has expired may come back any time, as a new one. So nothing is lost by finding it an hour late, and all
-of a million ids need not be looked at in one turn of the loop.
+A producer may use an expired id again at any time, as a new one. So it does no harm to find it an hour late, and a
+million ids need not be checked at once.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ from penstock.base.ids import TimestampMs
 from .requests import ExpireIds
 
 IDS_A_SLICE = 2000
-"""A millisecond or so of looking."""
+"""Takes about a millisecond."""
 TOMBSTONE_BYTES_MAX = 256 * 1024
 """Of one request's ids. An id may be 32 KB long, and all tombstones of a request are one batch, which must stay under
 `max.message.bytes`, 1 MB by default."""
@@ -23,9 +23,9 @@ E = TypeVar("E")
 class ExpiryRound:
     def __init__(self) -> None:
         self.next_ms: TimestampMs | None = None
-        """When there is something to look at; None before the beginning."""
+        """When the next slice is due; None before the first."""
         self._left: list[str] = []
-        """Ids of this round that are still to be looked at."""
+        """Ids of this round that are still to be checked."""
 
     def due(
         self, entries: Mapping[str, E], is_expired: Callable[[E], bool], interval_ms: int, now_ms: TimestampMs

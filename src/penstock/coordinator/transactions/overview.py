@@ -1,4 +1,4 @@
-"""What people see of transactions: DescribeTransactions and ListTransactions. Only what is committed is shown."""
+"""DescribeTransactions and ListTransactions. Both show committed state only."""
 
 from collections.abc import Iterable
 

@@ -1,7 +1,6 @@
-"""What a transaction coordinator can be asked, and what it answers: plain data, free of API versions.
+"""Requests and replies of a transaction coordinator, independent of API versions.
 
-`version` in a request is the `transaction.version` that the client speaks, which the handler tells from the API's
-version:
+`version` in a request is the client's `transaction.version`, which the handler derives from the API version:
 
     AddPartitionsToTxn   2 from version 4 on, else 0
     AddOffsetsToTxn      0: a client that speaks 2 does not send it
@@ -9,19 +8,17 @@ version:
     Produce              2 from version 12 on; before, partitions are verified, not added
     TxnOffsetCommit      2 from version 5 on; before, the same
 
-Replies have codes as Kafka's coordinator gives them; `codes` has what is made of them for older clients.
+Replies have the codes of Kafka's coordinator; `codes` translates them for older clients.
 """
 
 from collections.abc import Callable
-from typing import Final, NamedTuple, TypeAlias, TypeVar
+from typing import Final, NamedTuple, TypeAlias
 
 from penstock.base.errors import ErrorCode
 from penstock.base.hashing import partition_for
 from penstock.base.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerId, TimestampMs, TopicPartition
 
 from .state import Partitions
-
-R_co = TypeVar("R_co", covariant=True)
 
 GROUP_TOPIC: Final = "__consumer_offsets"
 
@@ -33,14 +30,14 @@ class ProducerEpoch(NamedTuple):
     epoch: int
 
 
-# What producers ask.
+# Requests of producers.
 
 
 class InitProducerId(NamedTuple):
     transactional_id: str
     timeout_ms: int
     expected: ProducerEpoch | None = None
-    """What the producer had, where it goes on after an error (KIP-360)."""
+    """The producer's id and epoch, if it recovers from an error (KIP-360)."""
 
 
 class AddPartitions(NamedTuple):
@@ -73,32 +70,32 @@ def add_offsets(
     return AddPartitions(transactional_id, producer, frozenset({kept_by}))
 
 
-# What the coordinator asks itself, and its driver tells it.
+# Requests of the coordinator itself and its runtime.
 
 
 class AbortTimedOut(NamedTuple):
-    """The transaction of this producer has lasted too long."""
+    """Abort the transaction of this producer: it has timed out."""
 
     transactional_id: str
     producer: ProducerEpoch
 
 
 class ExpireIds(NamedTuple):
-    """These ids have been idle for too long; each is looked at again before its tombstone is written."""
+    """Remove these unused ids; each is checked again before its tombstone is written."""
 
     transactional_ids: tuple[str, ...]
 
 
 class MarkersWritten(NamedTuple):
-    """The markers of these partitions are in their logs, and committed there; or the partitions are no more."""
+    """The markers of these partitions are committed, or the partitions were deleted."""
 
     transactional_id: str
     end: int
-    """As the markers have it. What is said of another end, however late, changes nothing."""
+    """`Markers.end`. Ignored if it is not the current end."""
     partitions: Partitions = frozenset()
 
 
-# What people ask.
+# Requests of operators.
 
 
 class DescribeTransaction(NamedTuple):
@@ -113,27 +110,27 @@ class ListTransactions(NamedTuple):
     duration_ms: int = -1
     """Only transactions that began longer ago than this; negative for all."""
     matches: Callable[[str], bool] | None = None
-    """Whether the whole transactional id fits the pattern of the request."""
+    """Whether the whole transactional id matches the pattern of the request."""
 
 
 OfOneId: TypeAlias = (
     InitProducerId | AddPartitions | VerifyPartitions | EndTxn | AbortTimedOut | MarkersWritten
 )
-"""What is decided on the state of one id, and may change it."""
+"""Requests that read or change the state of one id."""
 Request: TypeAlias = OfOneId | ExpireIds | DescribeTransaction | ListTransactions
 
 
-# Answers.
+# Replies.
 
 
 class Reply(NamedTuple):
-    """To every request that has no richer answer."""
+    """To every request that needs only an error code."""
 
     code: ErrorCode = ErrorCode.NONE
 
 
 class ProducerReply(NamedTuple):
-    """To InitProducerId and EndTxn: what the producer is from now on, where it is told."""
+    """To InitProducerId and EndTxn: the producer's id and epoch from now on."""
 
     code: ErrorCode = ErrorCode.NONE
     producer_id: ProducerId = NO_PRODUCER_ID
@@ -167,7 +164,7 @@ class ListReply(NamedTuple):
 
 
 class NeedsProducerId(NamedTuple):
-    """No decision without a fresh producer id: the same request is to be handled again, with one."""
+    """The decision needs a new producer id: handle the request again with one."""
 
 
 NEEDS_PRODUCER_ID: Final = NeedsProducerId()

@@ -8,10 +8,10 @@
                                         an abort of nothing (KIP-890) from Empty and Complete
 
 A `Transaction` is what one record of `__transaction_state` says; it is replaced, never changed. The functions
-here make the next one, and know nothing of who asks. With `transaction.version` 2 (KIP-890) the producer's epoch
-moves at every end, so that whatever is late from the transaction before is refused everywhere.
+here return the next one; `decisions` decides which requests are allowed. With `transaction.version` 2 (KIP-890) the
+producer's epoch rises at every end, so that late requests of the previous transaction are rejected everywhere.
 
-    epoch               who has it
+    epoch               used by
     ..., n              the producer, from 0 up
     32766               the last one that a client is ever given
     32767               kept free, so that the owner of 32766 can still be fenced; the next id then begins at 0
@@ -36,7 +36,7 @@ Partitions: TypeAlias = frozenset[TopicPartition]
 
 EPOCH_MAX: Final = 2**15 - 1
 TIMEOUT_NEVER_MS: Final = 2**31 - 1
-"""The timeout of a transaction that somebody else coordinates (KIP-939): it is never aborted for its age."""
+"""The timeout of a transaction with an external coordinator (KIP-939): it never times out."""
 EPOCH_BUMP_VERSION: Final = 2
 """The `transaction.version` from which every end bumps the epoch."""
 _NOTHING: Partitions = frozenset()
@@ -54,8 +54,8 @@ class State(IntEnum):
     DEAD = 6
     """Its tombstone is being written. Never in a record."""
     PREPARE_EPOCH_FENCE = 7
-    """Kafka's name for the moment before a fencing abort is written. Never in a record, and nobody is ever seen in it;
-    ListTransactions knows the name."""
+    """Kafka's name for the moment before a fencing abort is written. Never in a record, and never
+    returned; ListTransactions accepts the name."""
 
     @property
     def title(self) -> str:
@@ -175,7 +175,7 @@ def is_exhausted(epoch: int) -> bool:
     return epoch >= EPOCH_MAX - 1
 
 
-# What may happen to it. Each function says where an id goes; who may ask is decided in `deciding`.
+# Transitions. `decisions` decides which are allowed.
 
 
 def new(producer_id: ProducerId, timeout_ms: int, now_ms: TimestampMs) -> Transaction:
@@ -185,7 +185,7 @@ def new(producer_id: ProducerId, timeout_ms: int, now_ms: TimestampMs) -> Transa
 def initialised(
     before: Transaction, epoch: int, last_epoch: int, timeout_ms: int, now_ms: TimestampMs
 ) -> Transaction:
-    """A producer has begun, or begun again, under an epoch."""
+    """A producer was initialised with an epoch."""
     return _moved(
         before,
         State.EMPTY,
@@ -201,7 +201,7 @@ def initialised(
 def rotated(
     before: Transaction, producer_id: ProducerId, last_epoch: int, timeout_ms: int, now_ms: TimestampMs
 ) -> Transaction:
-    """The epochs were used up: another producer id, from 0."""
+    """No epoch is left: another producer id, from epoch 0."""
     return initialised(before, 0, last_epoch, timeout_ms, now_ms)._replace(producer_id=producer_id)
 
 
@@ -221,7 +221,7 @@ def with_partitions(
 def prepared(
     before: Transaction, commit: bool, version: int, now_ms: TimestampMs, next_producer_id: ProducerId
 ) -> Transaction:
-    """Decided: from this record on the transaction ends so, on every partition, whatever happens."""
+    """The end is decided: from this record on the transaction commits, or aborts, on every partition."""
     epoch, last_epoch = before.epoch, before.last_epoch
     if version >= EPOCH_BUMP_VERSION:
         epoch, last_epoch = min(before.epoch + 1, EPOCH_MAX), before.epoch
@@ -241,7 +241,7 @@ def prepared(
 def fenced(
     before: Transaction, version: int, now_ms: TimestampMs, next_producer_id: ProducerId
 ) -> Transaction:
-    """Decided: aborted against its producer, whose epoch is worth nothing from here on."""
+    """The transaction is aborted by the coordinator, and its producer is fenced."""
     if version >= EPOCH_BUMP_VERSION:
         return prepared(before, False, version, now_ms, next_producer_id)
     ahead = before._replace(epoch=min(before.epoch + 1, EPOCH_MAX), last_epoch=NO_PRODUCER_EPOCH)

@@ -1,7 +1,7 @@
-"""When to look at which transactional id: at most one moment for each, however often transactions begin.
+"""One timer for each transactional id, however often transactions begin.
 
-Most transactions end long before they time out. An alarm is therefore not moved when its transaction ends or the next
-begins: it rings when it was set to, and whoever hears it looks at what is true then, and sets it anew.
+Most transactions end long before they time out, so a timer is not moved when its transaction ends or the next begins:
+it fires at its time, and the coordinator then checks the current state and sets the next one.
 """
 
 from heapq import heappop, heappush
@@ -13,20 +13,20 @@ class Timers:
     def __init__(self) -> None:
         self._heap: list[tuple[TimestampMs, str]] = []
         self._at_ms: dict[str, TimestampMs] = {}
-        """The one alarm of each name; what else the heap has for it is passed over."""
+        """The timer of each name; other entries of the heap are outdated."""
 
     def __len__(self) -> int:
         return len(self._at_ms)
 
     def wake(self, name: str, at_ms: TimestampMs) -> None:
-        """Look at this name then, or earlier."""
+        """Set the timer of this name, unless an earlier one is set."""
         set_ms = self._at_ms.get(name)
         if set_ms is None or at_ms < set_ms:
             self._at_ms[name] = at_ms
             heappush(self._heap, (at_ms, name))
 
     def due(self, now_ms: TimestampMs) -> list[str]:
-        """Whose moment has come; each has no alarm any more."""
+        """Remove and return the names whose timers are due."""
         names = []
         while self._heap and self._heap[0][0] <= now_ms:
             at_ms, name = heappop(self._heap)
@@ -36,7 +36,7 @@ class Timers:
         return names
 
     def next_ms(self) -> TimestampMs | None:
-        """When `due` may have something; None where it never will."""
+        """When `due` may return something; None if no timer is set."""
         return self._heap[0][0] if self._heap else None
 
     def clear(self) -> None:

@@ -1,17 +1,16 @@
 """The controller: requests in, answers and records out.
 
-It decides on its image, which is ahead of what is committed by what it has decided itself: whoever runs it
-writes an outcome's records to the metadata log in one batch, gives them back to `replay` at once, so that the next
-decision builds on them, and releases the reply when they are committed. A controller that loses its place is
-thrown away; the next one starts from what was committed.
+It decides on its image, which includes its own decisions that are not committed yet. The quorum driver appends an
+outcome's records to the metadata log in one batch, passes them to `replay` at once, so that the next decision builds
+on them, and releases the reply when they are committed. A controller that is deposed is dropped; the next one starts
+from the committed records.
 
     outcome = controller.handle(request, now_ms)
     offset = log.append(outcome.records)
     controller.replay(outcome.records, offset, epoch)
 
 Each kind of request is one function in a module for its role: topics, partitions, reassignments, configs,
-features, brokers, producer ids. None writes anything; only the sessions of brokers, which are nobody else's, move
-as they are heard.
+features, brokers, producer ids. None writes anything; only the sessions of brokers change with their heartbeats.
 """
 
 from __future__ import annotations
@@ -70,11 +69,11 @@ class Controller:
 
     @property
     def image(self) -> ClusterImage:
-        """With all that was decided, committed or not."""
+        """Includes decisions that are not committed yet."""
         return self._view.image
 
     def handle(self, request: Any, now_ms: TimestampMs) -> Outcome[Any]:
-        """The answer and the records that make it true; raises KafkaError where all of it is refused."""
+        """Return the reply and the records that make it true. Raises KafkaError if the whole request is rejected."""
         match request:
             case r.BrokerHeartbeat():
                 return brokers.heartbeat(self._view, self._sessions, request, now_ms)
@@ -98,11 +97,11 @@ class Controller:
         return Outcome(len(restored), (*records, *restored))
 
     def cut(self, broker_id: int, broker_epoch: int) -> None:
-        """The connection on which a broker was heard is no more."""
+        """The connection that a broker sent heartbeats on was closed."""
         self._sessions.cut(broker_id, broker_epoch)
 
     def next_session_end_ms(self) -> TimestampMs | None:
-        """When `tick` may have someone to fence; None where nobody is unfenced."""
+        """When the next session ends; None if every broker is fenced."""
         ends = [self._sessions.expires_ms(each) for each in self.image.brokers.values() if not each.fenced]
         return min(ends, default=None)
 

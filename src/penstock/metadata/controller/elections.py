@@ -1,4 +1,4 @@
-"""Who leads a partition, and who is in sync: every change to a partition is made here.
+"""Leaders and ISRs: every change to a partition is made here.
 
 A leader comes from the ISR. With eligible leader replicas (KIP-966) the ISR may run empty, and then from the
 ELR: replicas that left the ISR, when it was smaller than `min.insync.replicas`, and so hold all that was ever
@@ -24,7 +24,7 @@ class Elect(Enum):
     PREFERRED = auto()
     """The first replica if it may lead, even where another one does."""
     ONLINE = auto()
-    """Whoever leads goes on; otherwise the first replica that may."""
+    """The current leader if it can stay, otherwise the first replica that can lead."""
     UNCLEAN = auto()
     """As ONLINE, and if there is none, any replica that is alive."""
 

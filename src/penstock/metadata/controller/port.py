@@ -1,4 +1,4 @@
-"""The active controller, as the rest of a node asks it."""
+"""The active controller, as the rest of a node uses it."""
 
 from typing import Any, Protocol
 
@@ -7,5 +7,5 @@ from penstock.base.promise import Promise
 
 class ControllerPort(Protocol):
     def submit(self, request: Any) -> Promise[Any]:
-        """Have the active controller decide. Answered when the decision is committed, and this node's image has it:
-        with the reply, or with the KafkaError that refuses it."""
+        """Have the active controller decide. Resolved with the reply when the decision is committed and in this node's
+        image; fails with the KafkaError of a rejected request."""

@@ -1,4 +1,4 @@
-"""What every role of the controller looks at when it decides."""
+"""The input of the controller's decisions, besides the request."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from random import Random
 
 Validate: TypeAlias = Callable[[Resource, Mapping[str, str]], None]
-"""Raises where a resource may not have these settings."""
+"""Raises if a resource may not have these settings."""
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerView:
     image: ClusterImage
     settings: BrokerSettings
-    """Of the controller's own node: the defaults of what it creates."""
+    """Settings of the controller's node: the defaults of new topics."""
     validate: Validate
     rng: Random
     cluster_id: str
-    """As the directory of the controller's node has it; where `image` has one, that is the same, or not yet here."""
+    """From the directory of the controller's node. The image has the same id, or none yet."""
 
     def after(self, records: list[AnyRecord]) -> ControllerView:
         """The view once the records hold, for a decision that builds on another."""
@@ -34,7 +34,7 @@ class ControllerView:
         return replace(self, image=image.replay(records, image.offset + len(records), image.epoch))
 
     def broker(self, broker_id: int, epoch: int) -> Broker:
-        """The broker, if it is the one that is registered and not a former life of it."""
+        """The registered broker, if it has this epoch; raises STALE_BROKER_EPOCH otherwise."""
         broker: Broker | None = self.image.brokers.get(broker_id)
         if broker is None:
             raise KafkaError(f"broker {broker_id} is not registered", ErrorCode.STALE_BROKER_EPOCH)
