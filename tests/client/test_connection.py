@@ -191,7 +191,7 @@ def test_an_answer_to_something_else_is_refused() -> None:
 def test_a_length_beyond_the_limit_is_refused_as_soon_as_it_is_there() -> None:
     conversation = ready(bytes_max=500)
     conversation.send(echo())
-    with pytest.raises(BadFrame, match="a frame says it has 501 bytes, expected 0 to 500"):
+    with pytest.raises(BadFrame, match="A frame has length 501, expected 0 to 500"):
         feed(conversation, (501).to_bytes(4, "big"))
     with pytest.raises(BadFrame):
         feed(ready(), b"HTTP/1.1 400 Bad Request\r\n")

@@ -189,7 +189,7 @@ def test_an_impossible_length_ends_the_connection(length: int, caplog: pytest.Lo
     client.receive(length.to_bytes(4, "big", signed=True) + b"GET / HTTP/1.1")
 
     assert client.transport.is_closed
-    assert f"10.0.0.1:4711 closed: a frame says it has {length} bytes" in caplog.text
+    assert f"10.0.0.1:4711 closed: A frame has length {length}, expected" in caplog.text
 
 
 def test_a_client_that_does_not_read_its_replies_is_not_read_from() -> None:

@@ -1,17 +1,18 @@
-"""Kafka's protocol as bytes, without a socket: frames, headers, and the messages in them.
+"""Kafka's protocol as bytes, without sockets: frames, headers and messages.
 
-A connection cuts its received bytes into frames, reads a header off each, and hands the body to a reader;
-what the handler answers becomes the bytes of a reply. Produce and Fetch have codecs written by hand over
-a view of the frame; everything else goes through kio. Whatever a peer sends, reading it raises `BadFrame`,
-`MalformedRequest` or, for a client, `MalformedResponse`, and every length is held against what
-is left before anything is made of it.
+A connection cuts received bytes into frames, parses a header from each, and passes the body to a reader. Produce and
+Fetch have hand-written codecs over a view of the frame; kio reads and writes all other messages. Reading raises
+`BadFrame`, `MalformedRequest` or, on the client's side, `MalformedResponse`, and nothing else. Every length is checked
+against the remaining bytes before anything is allocated for it.
 
-    errors       what may be wrong with bytes      produce     its requests and replies
-    primitives   varints, strings, tags            fetch       its requests, and replies as buffers
-    catalogue    the APIs, ApiVersions' reply      leaders     who leads now, told by both
-    frames       lengths and headers               prefix      what a producer repeats, remembered
-    outline      lengths checked before kio reads  messages    every other message, through kio
-    produce_client, fetch_client                   the same two from a client's side
+    errors       errors of malformed bytes         produce     Produce requests and replies
+    primitives   varints, strings, tags            fetch       Fetch requests, and replies as buffers
+    catalogue    the APIs, ApiVersions' reply      leaders     current leaders in replies of both
+    frames       lengths and headers               prefix      repeated Produce requests
+    outline      lengths checked before kio reads  messages    all other messages, through kio
+    request      requests in any of several versions           commits     repeated OffsetCommits
+    sliced       large responses in slices         peers       requests to other nodes
+    produce_client, fetch_client                   the client's side of both
 """
 
 from .catalogue import (

@@ -1,9 +1,8 @@
-"""The APIs there are: their keys, first flexible versions, listeners, and the versions Kafka serves.
+"""The APIs: their keys, first flexible versions, listeners, and the versions that Kafka serves.
 
-Every key that Kafka has given out has a name here, so that a request for one which is not served can be
-named in a log line. Which of them a node does serve is not said here: the handlers say it, and the
-composition root passes the whole as `Served`. The facts are those of Apache Kafka 4.3.1, read off its
-schemas; the four APIs of the days of ZooKeeper, which Kafka 4 removed, have the facts of 3.9.
+All of Kafka's API keys are here, so that log lines can name requests that are not supported. The handlers determine
+which APIs a node serves (`Served`). The data is that of the schemas of Apache Kafka 4.3.1; the four ZooKeeper APIs,
+which Kafka 4 removed, are as in 3.9.
 """
 
 from collections.abc import Mapping
@@ -115,7 +114,7 @@ class Api(IntEnum):
 
     @property
     def label(self) -> str:
-        """Its name as Kafka writes it: OffsetForLeaderEpoch."""
+        """The API's name in Kafka, such as OffsetForLeaderEpoch."""
         return self.name.title().replace("_", "")
 
 
@@ -130,10 +129,10 @@ class VersionRange(NamedTuple):
 
 
 Served: TypeAlias = Mapping[Api, VersionRange]
-"""What a node answers to."""
+"""The APIs that a node serves."""
 
 NEVER: Final = 2**15
-"""The first flexible version of an API that has none: beyond any int16."""
+"""The first flexible version of an API without one: above any int16."""
 
 PRODUCE_ADVERTISED_MIN: Final = 0
 """Produce 0 to 2 are advertised and refused, as Kafka does (KAFKA-18659): an older librdkafka (its issue 4956)
@@ -143,7 +142,7 @@ looks for version 0 to tell whether a broker takes compressed batches, and sends
 class _Facts(NamedTuple):
     first_flexible: int
     versions: VersionRange | None = None
-    """None for an API that Kafka 4 does not serve any more."""
+    """None for an API that Kafka 4 removed."""
     listeners: str = ""
 
 
@@ -246,7 +245,7 @@ _FACTS: Final[Mapping[Api, _Facts]] = {
 }
 
 FIRST_FLEXIBLE: Final[dict[int, int]] = {int(api): facts.first_flexible for api, facts in _FACTS.items()}
-"""By key: from which version on an API is flexible."""
+"""The first flexible version of each API."""
 
 KAFKA_RANGES: Final[Served] = {api: facts.versions for api, facts in _FACTS.items() if facts.versions}
 """What Kafka 4.3.1 serves: the measure, and the bound, of what we do. InitProducerId 6 exists (two-phase
@@ -257,7 +256,7 @@ CONTROLLER_APIS: Final = frozenset(api for api, facts in _FACTS.items() if "cont
 
 
 def api_name(key: int) -> str:
-    """For a log line: the API's name, or the key that no API has."""
+    """The API's name for a log line, or its key if it is unknown."""
     try:
         return Api(key).label
     except ValueError:

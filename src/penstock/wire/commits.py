@@ -1,13 +1,13 @@
-"""OffsetCommit as a consumer sends it again and again, remembered by its connection.
+"""OffsetCommit requests that repeat the connection's last one, matched without kio.
 
-Between two commits of one consumer only the correlation id, and of each partition three numbers, differ:
+Two commits of one consumer differ only in the correlation id, and in three numbers of each partition:
 
     api key, version | correlation id | client id, group, generation, member, topic | index 4, offset 8, epoch 4 | text
     ---- same ------                    ------------------ same ------------------                                same
 
-A connection keeps the bytes that stay the same, and asks of the next frame whether it has them; so a match never says
-anything else than kio would read. The reply has the same partitions in the same order, and is one `pack` around what
-comes between them. Versions 6 to 10: those before have no leader epochs, and no client of today sends them.
+A connection keeps the bytes that stay the same, and compares them with the next frame. A match always has the values
+that kio would read. The reply has the same partitions in the same order, and is built by one `pack`. Versions 6 to 10:
+earlier ones have no leader epochs, and current clients do not send them.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from .primitives import count, read_count, read_nullable_string, string
 VERSION_MIN, VERSION_MAX = 6, 10
 TOPIC_IDS = 10
 FRAME_BYTES_MAX = 4096
-"""So much a connection may remember: some hundred partitions."""
+"""The longest commit that is remembered: some hundred partitions."""
 
 _NUMBERS_BYTES = 16
 _UUID_BYTES = 16
@@ -29,7 +29,7 @@ _THROTTLE_BYTES = 4
 
 
 class CommitPattern:
-    """What the commits of one connection have in common."""
+    """The common bytes of a connection's commits."""
 
     __slots__ = ("_head", "_pack", "_parts", "_reply_bytes", "_same", "_unpack", "frame_bytes")
 
@@ -57,7 +57,7 @@ class CommitPattern:
         return numbers if numbers[2::4] == self._same and numbers[0] == self._head else None
 
     def reply(self, correlation_id: int, results: Sequence[tuple[int, int]]) -> bytes:
-        """The whole frame that tells of each partition, in the request's order, its index and its error code."""
+        """The reply's frame, from the index and error code of each partition in the request's order."""
         parts = self._parts
         told: list[Any] = [self._reply_bytes, correlation_id, parts[0]]
         for (index, code), after in zip(results, parts[1:], strict=True):
@@ -66,7 +66,7 @@ class CommitPattern:
 
 
 def may_repeat(frame: memoryview, header: RequestHeader) -> bool:
-    """Whether a commit is of a version that has patterns, and not too long to be remembered."""
+    """Whether a commit's version has patterns, and it is short enough to be remembered."""
     return VERSION_MIN <= header.api_version <= VERSION_MAX and len(frame) <= FRAME_BYTES_MAX
 
 
@@ -106,7 +106,7 @@ def _places(frame: memoryview, at: int, version: int) -> list[int]:
 
 
 def _reply_parts(version: int, request: Any) -> list[bytes]:
-    """What comes before, between and after the indexes and error codes of a reply."""
+    """The bytes before, between and after the indexes and error codes of a reply."""
     flexible = is_flexible(Api.OFFSET_COMMIT, version)
     tags = b"\0" if flexible else b""
     parts = [tags + bytes(_THROTTLE_BYTES) + count(len(request.topics), flexible)]

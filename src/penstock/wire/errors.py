@@ -1,31 +1,30 @@
-"""What may be wrong with the bytes of a peer.
+"""Errors of malformed bytes.
 
-Whatever arrives, reading it raises one of these and nothing else: the connection that sent it is closed,
-and the broker goes on.
+Reading a peer's bytes raises one of these and nothing else. The connection is closed, and the broker continues.
 """
 
 from penstock.base.errors import ErrorCode, KafkaError
 
 
 class BadFrame(KafkaError):
-    """The stream cannot be cut into frames any more: a length is negative or beyond what is allowed."""
+    """A frame's length is negative or above the limit, so that the rest of the stream cannot be read."""
 
     code = ErrorCode.INVALID_REQUEST
 
 
 class MalformedRequest(KafkaError):
-    """A whole frame that is not the message it claims to be. Kafka closes the connection on it, so do we."""
+    """A complete frame that is not a valid request. The connection is closed, as in Kafka."""
 
     code = ErrorCode.INVALID_REQUEST
 
 
 class UnsupportedVersion(MalformedRequest):
-    """An API, or a version of one, that has no reader here."""
+    """An API or version that is not supported."""
 
     code = ErrorCode.UNSUPPORTED_VERSION
 
 
 class MalformedResponse(KafkaError):
-    """The same on the client's side: a broker's reply that does not read as one."""
+    """On the client's side: a complete frame that is not a valid response."""
 
     code = ErrorCode.CORRUPT_MESSAGE

@@ -1,4 +1,4 @@
-"""Fetch, 4 to 18: requests read by hand, replies written as a list of buffers.
+"""Fetch 4 to 18: hand-written parser of requests; replies as lists of buffers.
 
     request    replica id 4, to 14 | max wait 4 | min bytes 4 | max bytes 4 | isolation level 1
                | session id 4, epoch 4 from 7 on
@@ -16,8 +16,7 @@
                                        | tags: 0 diverging epoch, 1 leader, 2 snapshot id
                | tags: 0 addresses of leaders from 16 on
 
-Flexible from 12 on. Records go out as they were given: the reply is the pieces around them, in order, for
-one `writelines`, so that a megabyte from the disk is never copied into a frame.
+Flexible from 12 on. The reply is a list of buffers for one `writelines`, so that records are not copied into a frame.
 """
 
 from collections.abc import Sequence
@@ -52,10 +51,10 @@ VERSION_MIN, VERSION_MAX = 4, 18
 SESSIONS, FLEXIBLE, TOPIC_IDS, REPLICA_STATE = 7, 12, 13, 15
 
 CONSUMER: Final = -1
-"""The replica id of who is no replica."""
+"""The replica id of consumers."""
 NO_EPOCH: Final = -1
 HIGH_WATERMARK_UNTOLD: Final = 2**63 - 1
-"""From a follower whose version cannot tell its high watermark (KIP-1166); -1 is one that does not know it."""
+"""The high watermark of a follower whose version has no such field (KIP-1166); -1 if the follower does not know it."""
 
 _new = tuple.__new__
 
@@ -89,7 +88,7 @@ class FetchRequest(NamedTuple):
     min_bytes: int
     max_bytes: int
     isolation_level: int
-    """0: everything up to the high watermark; 1: up to the last stable offset. As it came."""
+    """0: up to the high watermark; 1: up to the last stable offset. Not validated."""
     session_id: int
     session_epoch: int
     """-1 for no session, 0 to open one, then one more with each request."""
@@ -97,7 +96,7 @@ class FetchRequest(NamedTuple):
     forgotten: list[ForgottenTopic]
     rack_id: str
     replica_id: int
-    """The follower's, or CONSUMER; from the replica state where the version has one."""
+    """The follower's id, or CONSUMER; from the replica state in versions that have it."""
     replica_epoch: int
     cluster_id: str | None
 
@@ -118,7 +117,7 @@ _PARTITION_BYTES = _PARTITION_12.size
 
 
 def parse_fetch(frame: memoryview, at: int, version: int) -> FetchRequest:
-    """The request whose body starts at a position of its frame and must end with it."""
+    """The request whose body starts at a position of its frame and ends with it."""
     if not VERSION_MIN <= version <= VERSION_MAX:
         raise UnsupportedVersion(f"Fetch {version} is not supported, expected {VERSION_MIN} to {VERSION_MAX}")
     try:
@@ -127,7 +126,7 @@ def parse_fetch(frame: memoryview, at: int, version: int) -> FetchRequest:
         return _parse_plain(frame, at, version)
     except (IndexError, struct_error, UnicodeDecodeError) as error:
         raise MalformedRequest(
-            f"a Fetch {version} of {len(frame)} bytes is cut short or garbled: {error}"
+            f"A Fetch {version} of {len(frame)} bytes is incomplete or malformed: {error}"
         ) from error
 
 
@@ -345,7 +344,7 @@ class SnapshotId(NamedTuple):
 
 
 class FetchResult(NamedTuple):
-    """What one partition has to give."""
+    """The result of one partition."""
 
     partition: int
     error_code: int
@@ -356,7 +355,7 @@ class FetchResult(NamedTuple):
     """Empty and not None where there are none: null is allowed, but Kafka does not send it, and clients have
     been written against Kafka. A broker may put an `Unread` here, which `fetch_reply` passes on."""
     aborted: Sequence[AbortedTransaction] | None = None
-    """None where the reader did not ask for committed records only."""
+    """None for READ_UNCOMMITTED."""
     preferred_read_replica: int = -1
     diverging_epoch: EpochEndOffset | None = None
     current_leader: CurrentLeader | None = None

@@ -1,7 +1,7 @@
-"""Fetch from a client's side, 4 to 18: requests written and responses read by hand.
+"""Fetch 4 to 18 on the client's side: hand-written codec.
 
-`fetch` has the layout, and the types, which both sides share. The records of a partition are a slice of the
-response: who keeps them longer than the receive buffer copies.
+`fetch` has the layout and the shared types. The records of a partition are a slice of the response, and must be copied
+to outlive the receive buffer.
 """
 
 from struct import Struct
@@ -129,7 +129,7 @@ _SNAPSHOT = Struct(">qi")
 
 
 def read_fetch_response(body: memoryview, version: int) -> FetchResponse:
-    """The response in a body, which must be all of it."""
+    """The response that fills a body."""
     check_version(version)
     try:
         return _read(body, version)

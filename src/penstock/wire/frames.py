@@ -1,15 +1,14 @@
-"""Frames and headers: what is around every message.
+"""Frames and headers.
 
     frame            length 4 | header | body          the length does not count itself
     request header   api key 2 | version 2 | correlation id 4 | client id, from 1 on | tags, from 2 on
     response header  correlation id 4 | tags, from 1 on
 
-Which header a request has follows from its API and version: 2 where the version is flexible, 1 before,
-and 0 for ControlledShutdown 0 alone. Responses have 1 where flexible, else 0, but ApiVersions has 0
-always: its reader does not know yet what it is talking to. The client id keeps its old encoding in a flexible header.
+The API and version of a request determine its header: version 2 where the request is flexible, 1 before, and 0 for
+ControlledShutdown 0. Responses have header 1 where flexible, else 0; ApiVersions always has 0, since its reader does
+not know the broker's versions yet. The client id keeps its old encoding in a flexible header.
 
-A connection asks `cut_frames` for the whole frames in what it has received, and `parse_header` for who
-sent one and where its body starts. Nothing is copied: a frame is a slice of the receive buffer.
+A frame is a slice of the receive buffer: nothing is copied.
 """
 
 from struct import Struct
@@ -38,28 +37,28 @@ _new = tuple.__new__
 
 
 class Cut(NamedTuple):
-    """Received bytes, cut."""
+    """Received bytes, cut into frames."""
 
     frames: list[memoryview]
-    """Whole frames in order, without their lengths; slices of the buffer."""
+    """Complete frames in order, without their lengths; slices of the buffer."""
     rest_at: int
-    """Where the first byte that belongs to no whole frame is; the end, if all do."""
+    """The position of the first byte after the last complete frame."""
     wanted: int
-    """Bytes that the frame at rest_at has in all, its length included; 0 if that is not known yet."""
+    """The size of the frame at `rest_at`, with its length field; 0 if not known yet."""
 
 
 def cut_frames(buffer: memoryview, start: int, end: int, request_bytes_max: int) -> Cut:
-    """Cut what was received between start and end; the limit is `socket.request.max.bytes`.
+    """Cut the bytes from start to end into frames; the limit is `socket.request.max.bytes`.
 
-    A length is compared with the limit as soon as its four bytes are there, before anyone makes room for
-    so many. A frame that is refused takes the frames before it along, as the connection is over.
+    A length is checked as soon as its four bytes have arrived, before a buffer of that size is allocated. An invalid
+    length discards the frames before it, since the connection is closed.
     """
     frames = []
     wanted = 0
     while end - start >= LENGTH_BYTES:
         (length,) = _UNPACK_LENGTH(buffer, start)
         if not 0 <= length <= request_bytes_max:
-            raise BadFrame(f"a frame says it has {length} bytes, expected 0 to {request_bytes_max}")
+            raise BadFrame(f"A frame has length {length}, expected 0 to {request_bytes_max}.")
         stop = start + LENGTH_BYTES + length
         if stop > end:
             wanted = LENGTH_BYTES + length
@@ -71,16 +70,16 @@ def cut_frames(buffer: memoryview, start: int, end: int, request_bytes_max: int)
 
 class RequestHeader(NamedTuple):
     api_key: int
-    """As it came: it need not be one of Api."""
+    """Any number, not only those of `Api`."""
     api_version: int
     correlation_id: int
     client_id: str | None
     body_at: int
-    """Where in the frame the body starts."""
+    """The position of the body in the frame."""
 
 
 def parse_header(frame: memoryview) -> RequestHeader:
-    """The header of a request. That of an unknown API is read as version 1, so that it can be told who sent it."""
+    """The header of a request. For an unknown API it is read as version 1, so that the client id can be logged."""
     try:
         key, version, correlation_id, size = _UNPACK_HEAD(frame)
         if key == _CONTROLLED_SHUTDOWN and version == 0:
@@ -98,7 +97,7 @@ def parse_header(frame: memoryview) -> RequestHeader:
         if version >= FIRST_FLEXIBLE.get(key, NEVER):
             at = at + 1 if frame[at] == 0 else skip_tags(frame, at)
     except (IndexError, struct_error, UnicodeDecodeError) as error:
-        raise MalformedRequest(f"a request of {len(frame)} bytes has no sound header: {error}") from error
+        raise MalformedRequest(f"A request of {len(frame)} bytes has no valid header: {error}") from error
     return _new(RequestHeader, (key, version, correlation_id, client_id, at))
 
 
@@ -129,4 +128,4 @@ def parse_response_header(frame: memoryview, api: Api, version: int) -> tuple[in
         (correlation_id,) = INT32.unpack_from(frame)
         return correlation_id, skip_tags(frame, 4) if response_header_version(api, version) else 4
     except (IndexError, struct_error, MalformedRequest) as error:
-        raise MalformedResponse(f"a response of {len(frame)} bytes has no sound header: {error}") from error
+        raise MalformedResponse(f"A response of {len(frame)} bytes has no valid header: {error}") from error

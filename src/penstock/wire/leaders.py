@@ -1,4 +1,4 @@
-"""Who leads now, told in the reply that says "not I" (KIP-951): shared by Produce and Fetch."""
+"""The current leader and its endpoint in NOT_LEADER replies of Produce and Fetch (KIP-951)."""
 
 from collections.abc import Sequence
 from struct import Struct
@@ -16,7 +16,7 @@ class CurrentLeader(NamedTuple):
 
 
 class NodeEndpoint(NamedTuple):
-    """Where a node that a reply names as leader can be reached."""
+    """The endpoint of a leader that a reply names."""
 
     node_id: int
     host: str
@@ -36,7 +36,7 @@ def encode_endpoints(endpoints: Sequence[NodeEndpoint]) -> bytes:
 
 
 def read_leader(frame: memoryview, start: int, stop: int) -> CurrentLeader:
-    """A client's side: the leader in a tagged field from start to stop."""
+    """On the client's side: the leader in the tagged field from start to stop."""
     leader_id, leader_epoch = _LEADER.unpack_from(frame[:stop], start)
     if skip_tags(frame[:stop], start + 8) != stop:
         raise MalformedRequest(f"a leader at byte {start} does not end at {stop}, where its tag does")

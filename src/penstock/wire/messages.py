@@ -1,15 +1,13 @@
-"""Every message that is not hot, through kio: classes generated from Kafka's own schemas.
+"""Messages through kio, whose classes are generated from Kafka's schemas: all but Produce and Fetch.
 
-    read_request, write_response     a broker's side
-    write_request, read_response     a client's side
+    read_request, write_response     the broker's side
+    write_request, read_response     the client's side
 
-kio is imported when the first message is: a node that has not been asked anything has not loaded it, and a
-version costs its import (about 5 ms) when it is first met. Readers and writers are kept by API and version.
-Replies of errors that a class has no field for, and the choice of a version, are the handlers' affair.
+kio is imported with the first message, and a version's classes (about 5 ms) when they are first used. Readers and
+writers are cached by API and version.
 
-A field of type uuid is None where it is all zeros, a duration a timedelta, some timestamps datetimes and an
-error code a member of kio's enum: that is how kio has them. Its enum ends with the codes of its release, so
-a reply with a newer one is a MalformedResponse.
+As in kio, a uuid of zeros is None, a duration a timedelta, some timestamps are datetimes, and an error code is a
+member of kio's enum. The enum has the codes of kio's release: a reply with a newer code is a MalformedResponse.
 """
 
 import sys
@@ -26,15 +24,14 @@ from .outline import Survey, Walk, outline
 from .primitives import REQUEST_ITEMS_MAX, trailing
 
 RESPONSE_ITEMS_MAX: Final = 2**22
-"""Items in all arrays of one response: more, as it may be the metadata of a whole cluster, and was asked for."""
+"""Limit of the items in all arrays of one response, which may be the metadata of a whole cluster."""
 
 
 def _import_kio() -> None:
-    """Load the part of kio that looks for Hypothesis, and let it find none.
+    """Import the part of kio that imports Hypothesis, with Hypothesis hidden.
 
-    Where Hypothesis is installed, kio imports it to register strategies for its types, which takes 0.15 s: more
-    than all else that a node imports to be ready. Someone who has imported Hypothesis already has paid, and
-    may want the strategies, so then nothing is hidden.
+    Where Hypothesis is installed, kio imports it to register strategies for its types, which takes 0.15 s: more than
+    all other imports of a node. If Hypothesis is already imported, it is not hidden.
     """
     if "hypothesis" in sys.modules or "kio.static._phantom" in sys.modules:
         return
@@ -49,8 +46,8 @@ _import_kio()
 
 
 load_module: Callable[[str], ModuleType] = import_module
-"""How a version's classes are loaded. kio's packages import their own modules, and CPython sees a deadlock where two
-threads import the one and the other: who runs several nodes in one process has each wait for its turn."""
+"""Imports a version's classes. kio's packages import their own modules, which CPython may treat as a deadlock when two
+threads import them: a process that runs several nodes replaces this with a function that takes a lock."""
 
 
 class _Codec(NamedTuple):
@@ -103,10 +100,10 @@ def _make_codec(api: Api, version: int, side: str) -> _Codec:
 
 
 def read_request(api: Api, version: int, body: memoryview, items_max: int = REQUEST_ITEMS_MAX) -> Any:
-    """The request that a body begins with.
+    """The request at the start of a body.
 
-    What follows it is passed over, as Kafka does: librdkafka asks for all topics with three bytes too many, from
-    Metadata 9 on (its issue 5049).
+    Trailing bytes are ignored, as in Kafka: librdkafka's Metadata 9 and later has three bytes too many when it
+    requests all topics (its issue 5049).
     """
     codec = _codec(api, version, "request")
     try:
@@ -116,7 +113,7 @@ def read_request(api: Api, version: int, body: memoryview, items_max: int = REQU
 
 
 def read_response(api: Api, version: int, body: memoryview, items_max: int = RESPONSE_ITEMS_MAX) -> Any:
-    """The response in a body, which must be all of it."""
+    """The response that fills a body."""
     codec = _codec(api, version, "response")
     try:
         return _read(codec, body, items_max, is_whole=True)
@@ -154,13 +151,13 @@ def write_response(api: Api, version: int, entity: Any) -> bytes:
 
 WRITTEN_MAX = 1000
 WRITTEN_BYTES_MAX = 500
-"""How many responses are remembered with their bytes, and how long one may be: a few megabytes in all."""
+"""The number and size of responses whose bytes are cached: a few megabytes in all."""
 _written: dict[tuple[Api, int, Any], bytes] = {}
 
 
 def write_frequent_response(api: Api, version: int, entity: Any) -> bytes:
-    """The same, for an API that says the same thing over and over, to heartbeats and commits: to find what was written
-    before takes a fifth of the time."""
+    """The body of a response, cached for APIs with few distinct responses (heartbeats, commits): a look-up takes a
+    fifth of the time."""
     key = api, version, entity
     body = _written.get(key)
     if body is None:

@@ -1,14 +1,13 @@
-"""The outline of a message: its lengths, walked and bounded before anything is made of it.
+"""Walks over a message and checks its lengths before kio reads it.
 
-kio's native reader makes room for as many items as an array says it has, before it looks for the first: a
-length of 2^31 - 1 in a frame of fifty bytes asks for 16 GB, and where the system refuses, the process is
-aborted, not an exception raised. It also refuses tagged fields that it does not know, which KIP-482 wants skipped,
-and gives null for arrays that cannot be null. So a message is first walked here: every length is held
-against what is left, items are counted against a limit (an item of two bytes on the wire is an object of a
-hundred in memory), and tagged fields from the future are noted, to be cut out.
+kio's native reader allocates an array of the length that the message states, before it reads the first item: a length
+of 2^31 - 1 in a frame of fifty bytes requests 16 GB, and if the system refuses, the process is aborted. kio also
+rejects unknown tagged fields, which KIP-482 wants skipped, and reads null for arrays that cannot be null. So this
+module checks every length against the remaining bytes, limits the number of items (two bytes on the wire may be an
+object of a hundred in memory), and marks unknown tagged fields, which are then cut out.
 
-The walk follows kio's classes, which say of each field its type, its tag and whether it may be null. It
-takes a fraction of a microsecond a field; Produce and Fetch, which are read by hand, do without.
+The walk follows kio's classes, which have each field's type, tag and whether it may be null. It takes a fraction of a
+microsecond for a field. Produce and Fetch have their own parsers and do not need it.
 """
 
 from collections.abc import Callable
@@ -40,21 +39,21 @@ _FIXED_BYTES: Final = {
 
 
 class Survey:
-    """What a walk has found so far."""
+    """The state of a walk."""
 
     __slots__ = ("cuts", "items_left")
 
     items_left: int
-    """Items that arrays may still have, all arrays of the message together."""
+    """Items that the message's arrays may still have."""
     cuts: list[tuple[int, int, bytes]]
-    """Where to put which bytes in place of those from start to stop, so that unknown tags are gone."""
+    """Replacements, as bytes for a range from start to stop, that remove unknown tagged fields."""
 
     def __init__(self, items_max: int) -> None:
         self.items_left = items_max
         self.cuts = []
 
     def cut(self, frame: memoryview) -> Any:
-        """The frame without the tagged fields that nobody knows, and no longer to be written to, as kio wants it."""
+        """The frame without unknown tagged fields, read-only, as kio expects it."""
         if not self.cuts:
             return frame.toreadonly()
         pieces: list[bytes | memoryview] = []
@@ -72,7 +71,7 @@ Walk: TypeAlias = Callable[[memoryview, int, Survey], int]
 
 @cache
 def outline(entity_type: type[Any]) -> Walk:
-    """How to walk over an entity of kio's."""
+    """The walk over an entity class of kio."""
     flexible: bool = entity_type.__flexible__
     steps: list[Walk] = []
     tagged: dict[int, Walk] = {}
@@ -103,7 +102,7 @@ def outline(entity_type: type[Any]) -> Walk:
 
 @cache
 def bytes_min(entity_type: type[Any]) -> int:
-    """The fewest bytes that an entity of this type takes."""
+    """The minimum size of an entity of this type."""
     flexible: bool = entity_type.__flexible__
     least = 1 if flexible else 0
     for field in fields(entity_type):

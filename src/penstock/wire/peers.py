@@ -1,7 +1,7 @@
-"""Asking other nodes: what is above the wire says whom and what, and gets an answer, or learns that none will come.
+"""The interface for requests to other nodes, which the server implements.
 
-The server has the connections. Requests of one `purpose` to one address share a connection, and answers come in the
-order of the requests: a fetch that waits for records holds up nobody who asks for another purpose.
+Requests of one `purpose` to one address share a connection, on which responses come in order. A fetch that waits for
+records delays only requests of its own purpose.
 """
 
 from typing import NamedTuple, Protocol, TypeVar
@@ -23,14 +23,14 @@ class Address(NamedTuple):
 
 
 class PeerFailed(KafkaError):
-    """No answer will come; the peer may have heard the question all the same."""
+    """The request failed. The peer may have received it, unless `refused`."""
 
     code = ErrorCode.NETWORK_EXCEPTION
 
     def __init__(self, message: str, *, refused: bool = False) -> None:
         super().__init__(message)
         self.refused = refused
-        """Nobody listens there: the process is gone, not just slow."""
+        """Whether the connection was refused: the process does not run."""
 
 
 class Peers(Protocol):

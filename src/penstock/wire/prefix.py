@@ -1,15 +1,14 @@
-"""What a producer says again and again, remembered by its connection.
+"""Produce requests that repeat the connection's last one, matched without parsing.
 
-Between two Produce requests of one client to one topic, only the correlation id, the partition and the
-records differ; header, acks, timeout and topic come again byte for byte:
+Two Produce requests of one client to one topic differ only in the correlation id, the partition and the records.
+Header, acks, timeout and topic are the same bytes:
 
     api key, version | correlation id | client id, transactional id, acks, timeout, one topic | index | records
     ---- same ------                    --------------------- same -----------------------
 
-A connection keeps the bytes that stay the same, and asks of the next frame whether it has them. Where it
-does, all there is to read are three numbers and a slice. Anything out of the ordinary, several partitions,
-null records, tags, bytes too few or too many, is no match, and left to the parser, which knows what to say
-about it. So a match never says anything else than `parse_header` and `parse_produce` would.
+A connection keeps the bytes that stay the same, and compares them with the next frame. If they match, only three
+numbers and a slice are left to read. Anything else (several partitions, null records, tags, too few or too many bytes)
+is no match, and goes to the parser. A match always has the values that `parse_header` and `parse_produce` would read.
 """
 
 from struct import Struct
@@ -22,15 +21,15 @@ from .primitives import INT32, TopicKey, read_count, read_nullable_string, read_
 from .produce import FLEXIBLE, TOPIC_IDS, ProduceRequest
 
 MISSES_MAX = 16
-"""Matches tried in vain before a connection stops trying, and learning: its client changes topics all the time."""
+"""Frames that do not match before a connection stops trying: its client alternates between topics."""
 
 _UNPACK_INT32 = INT32.unpack_from
 NO_TAGS = b"\0\0\0"
-"""After the records of one flexible partition: no tags of the partition, the topic and the request."""
+"""The bytes after the records of one flexible partition: no tags of the partition, the topic and the request."""
 
 
 class Repeated(NamedTuple):
-    """What a match reads; the rest is in the prefix's own fields."""
+    """The values that a match reads; all others are in the prefix's fields."""
 
     correlation_id: int
     partition: int
@@ -38,7 +37,7 @@ class Repeated(NamedTuple):
 
 
 class ProducePrefix:
-    """The prefix of one connection; useless, and harmless, until `learn` has been called."""
+    """The prefix of one connection. Matches nothing until `learn` has been called."""
 
     __slots__ = (
         "_flexible",
@@ -53,16 +52,16 @@ class ProducePrefix:
     )
 
     header: RequestHeader | None
-    """Of the request that was learned: all but the correlation id holds for each match."""
+    """The header of the learned request, valid for each match but for the correlation id."""
     request: ProduceRequest | None
-    """The same: transactional id, acks and timeout hold. It has no topics, since their records are gone."""
+    """The learned request, without its topics: transactional id, acks and timeout are valid for each match."""
     topic: TopicKey
     head: bytes
     """API key and version."""
     same: bytes
-    """All that stays the same between the correlation id and the partition's index."""
+    """The bytes between the correlation id and the partition's index."""
     records_at: int
-    """Where, after the index, the length of the records begins."""
+    """The position of the length of the records, after the index."""
 
     def __init__(self) -> None:
         self.header = None
@@ -71,7 +70,7 @@ class ProducePrefix:
         self._misses = 0
 
     def match(self, frame: memoryview) -> Repeated | None:
-        """The frame's numbers and records, if it begins like the one that was learned and has one partition."""
+        """The frame's numbers and records, if it has the learned prefix and one partition."""
         if self.header is None:
             return None
         try:
@@ -102,7 +101,7 @@ class ProducePrefix:
         return None
 
     def learn(self, frame: memoryview, header: RequestHeader, request: ProduceRequest) -> None:
-        """Remember a request that was parsed, if it is of the kind that repeats: one topic, one partition."""
+        """Remember a parsed request, if it has one topic and one partition."""
         if self._misses >= MISSES_MAX or len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
             return
         version = header.api_version
@@ -118,7 +117,7 @@ class ProducePrefix:
 
 
 def _index_at(frame: memoryview, at: int, version: int) -> int:
-    """Where the partition's index is, in a request that was parsed before."""
+    """The position of the partition's index in a request that was parsed before."""
     flexible = version >= FLEXIBLE
     _, at = read_nullable_string(frame, at, flexible)
     _, at = read_count(frame, at + 6, flexible, 0)

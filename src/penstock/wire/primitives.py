@@ -1,15 +1,15 @@
 """The protocol's small encodings: varints, compact strings and arrays, tagged fields.
 
-A flexible message (KIP-482) counts with unsigned varints, one more than the length so that 0 can say null,
-and ends each structure with tagged fields, which whoever does not know them skips:
+A flexible message (KIP-482) writes lengths as unsigned varints, plus one so that 0 means null, and ends each structure
+with tagged fields, of which readers skip those they do not know:
 
     varint       7 bits a byte, lowest first, the top bit says that more follow
     compact      varint(length + 1), then the items; varint(0) is null
     tagged       varint(count), then for each: varint(tag), varint(size), size bytes
 
 Readers take the frame and a position, and return the value and the position after it. They check a length
-against what is left before they use it. Reading past the end raises IndexError or struct.error, which the
-parsers, who call them, turn into MalformedRequest in one place.
+against the remaining bytes before they use it. Reading past the end raises IndexError or struct.error, which parsers
+turn into MalformedRequest.
 """
 
 from struct import Struct
@@ -25,7 +25,7 @@ UUID_BYTES: Final = 16
 INT32_MAX: Final = 2**31 - 1
 
 VARINT_BYTES_MAX: Final = 5
-"""Enough for 32 bits, and where Kafka's own reader gives up."""
+"""Enough for 32 bits; the limit of Kafka's reader."""
 
 REQUEST_ITEMS_MAX: Final = 2**18
 """Items in all arrays of one request: more partitions than a broker of Kafka's is advised to have, in at most
@@ -33,7 +33,7 @@ some 50 MB of objects. Without it a frame of `socket.request.max.bytes`, full of
 would become gigabytes of them."""
 
 TopicKey: TypeAlias = str | bytes
-"""A topic as the client calls it: its name, or, in the versions that use them, the 16 bytes of its id.
+"""A topic as the client identifies it: by name, or by the 16 bytes of its id.
 
 Bytes and not a UUID object, which would cost as much to make as the rest of a Fetch request to read.
 """
@@ -45,14 +45,14 @@ class Unread(Protocol):
     """Bytes of a response that are read from the disk as they are sent."""
 
     def __len__(self) -> int:
-        """Bytes in all, whether they have been taken or not."""
+        """The total size, with the bytes that were taken."""
 
     @property
     def left(self) -> int:
         """Bytes that have not been taken."""
 
     def take(self, bytes_max: int) -> bytes:
-        """Read the next bytes, at most so many. Raises a `KafkaError` where they cannot be read."""
+        """Read the next bytes, up to a number. Raises a `KafkaError` if they cannot be read."""
 
 
 Piece: TypeAlias = Buffer | Unread
@@ -83,7 +83,7 @@ def read_uvarint(frame: memoryview, at: int) -> tuple[int, int]:
 
 
 def read_count(frame: memoryview, at: int, flexible: bool, item_bytes_min: int) -> tuple[int, int]:
-    """How many items an array has, and where they start; believed only if that many can still follow."""
+    """The number of items of an array, and their position; raises if the remaining bytes cannot hold that many."""
     if flexible:
         count, at = read_uvarint(frame, at)
         count -= 1
@@ -139,7 +139,7 @@ def skip_tags(frame: memoryview, at: int) -> int:
 
 
 def read_tags(frame: memoryview, at: int) -> tuple[dict[int, tuple[int, int]], int]:
-    """Where each tagged field starts and stops, and the position after all of them."""
+    """The range of each tagged field, by tag, and the position after all."""
     count, at = read_uvarint(frame, at)
     found = {}
     for _ in range(count):
@@ -148,7 +148,7 @@ def read_tags(frame: memoryview, at: int) -> tuple[dict[int, tuple[int, int]], i
         if size > len(frame) - at:
             raise too_long("a tagged field", size, frame, at)
         if tag in found:
-            raise MalformedRequest(f"tag {tag} at byte {at} is there twice")
+            raise MalformedRequest(f"tag {tag} at byte {at} occurs twice")
         found[tag] = (at, at + size)
         at += size
     return found, at

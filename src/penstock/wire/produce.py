@@ -1,4 +1,4 @@
-"""Produce, 3 to 13: read and answered by hand, since it is what a broker does most.
+"""Produce 3 to 13: hand-written codec, since brokers handle it most often.
 
     request    transactional id | acks 2 | timeout 4 | topics: name, or id from 13 on
                                                        | partitions: index 4 | records
@@ -8,11 +8,10 @@
                | throttle time 4
 
 Flexible from 9 on; from 10 on a partition's tag 0 tells its leader, the response's tag 0 the leaders'
-addresses. Versions 0 to 2 carry no transactional id and are refused, like by Kafka 4.
+addresses. Versions 0 to 2 have no transactional id and are rejected, as in Kafka 4.
 
-The records of a partition are a slice of the frame: who keeps them longer than the receive buffer copies.
-A reply for one partition, nearly every reply there is, is one `Struct.pack` around constant bytes that are
-made once for each topic and version.
+The records of a partition are a slice of the frame, and must be copied to outlive the receive buffer. A reply for one
+partition, the usual case, is one `Struct.pack` around constant bytes, which are cached by topic and version.
 """
 
 from collections.abc import Iterable, Sequence
@@ -56,7 +55,7 @@ _new = tuple.__new__
 class ProducePartition(NamedTuple):
     partition: int
     records: memoryview | None
-    """A slice of the frame; None where the client sent null."""
+    """A slice of the frame; None for null."""
 
 
 class ProduceTopic(NamedTuple):
@@ -72,7 +71,7 @@ class ProduceRequest(NamedTuple):
 
 
 def parse_produce(frame: memoryview, at: int, version: int) -> ProduceRequest:
-    """The request whose body starts at a position of its frame and must end with it."""
+    """The request whose body starts at a position of its frame and ends with it."""
     if not VERSION_MIN <= version <= VERSION_MAX:
         raise UnsupportedVersion(
             f"Produce {version} is not supported, expected {VERSION_MIN} to {VERSION_MAX}"
@@ -92,7 +91,7 @@ def parse_produce(frame: memoryview, at: int, version: int) -> ProduceRequest:
         )
     except (IndexError, struct_error, UnicodeDecodeError) as error:
         raise MalformedRequest(
-            f"a Produce {version} of {len(frame)} bytes is cut short or garbled: {error}"
+            f"A Produce {version} of {len(frame)} bytes is incomplete or malformed: {error}"
         ) from error
     if at != len(frame):
         raise trailing(frame, at)
@@ -192,7 +191,7 @@ class RecordError(NamedTuple):
 
 
 class ProduceResult(NamedTuple):
-    """What became of one partition's records."""
+    """The result of one partition."""
 
     partition: int
     error_code: int = 0
@@ -217,7 +216,7 @@ _templates: dict[tuple[int, TopicKey], _Template] = {}
 
 
 def reply_template(version: int, topic: TopicKey) -> _Template:
-    """What the replies for one partition of a topic have in common."""
+    """The constant parts of replies for one partition of a topic."""
     made = _templates.get((version, topic))
     return _template(version, topic) if made is None else made
 
@@ -253,7 +252,7 @@ def produce_reply_one(
     log_append_time_ms: int = -1,
     error_code: int = 0,
 ) -> bytes:
-    """The whole frame of a reply for one partition that needs no words: no message, no hint, no throttling."""
+    """The frame of a reply for one partition without error message, leader hint or throttling."""
     frame, length, before, after = reply_template(version, topic)
     if version >= 5:
         return frame.pack(
@@ -284,7 +283,7 @@ def produce_reply(
     throttle_time_ms: int = 0,
     node_endpoints: Sequence[NodeEndpoint] = (),
 ) -> bytes:
-    """The whole frame of any reply. What a version has no field for is left out."""
+    """The frame of any reply. Values that the version has no field for are left out."""
     flexible = version >= FLEXIBLE
     pieces: list[bytes] = []
     topic_count = 0

@@ -1,7 +1,6 @@
-"""Produce from a client's side, 3 to 13: requests written and responses read by hand.
+"""Produce 3 to 13 on the client's side: hand-written codec.
 
-`produce` has the layout, and the types, which both sides share. Record sets are joined into the body once:
-a producer's batches are small beside what a broker moves.
+`produce` has the layout and the shared types. Record sets are copied into the body once.
 """
 
 from struct import Struct
@@ -66,11 +65,11 @@ class ProduceResponse(NamedTuple):
     topics: list[tuple[TopicKey, list[ProduceResult]]]
     throttle_time_ms: int
     node_endpoints: list[NodeEndpoint]
-    """Where the leaders are that the results name; empty where nobody moved."""
+    """The endpoints of the leaders that results name."""
 
 
 def read_produce_response(body: memoryview, version: int) -> ProduceResponse:
-    """The response in a body, which must be all of it."""
+    """The response that fills a body."""
     check_version(version)
     try:
         return _read(body, version)

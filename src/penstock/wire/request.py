@@ -1,10 +1,10 @@
-"""A request that can be said in any of several versions; which one, the connection finds out.
+"""A request that can be written in several versions; the connection chooses one.
 
     Request(Api.FETCH, 4, 18, write=lambda version: ..., read=read_fetch_response)
     through_kio(Api.METADATA, lambda make: make.MetadataRequest(topics=None, ...))
 
-kio has a class for each version of each message. `make` is the classes of the version that was chosen; a
-field which that version does not have is left out, so one set of words serves all.
+kio has a class for each version of each message. `make` builds the entities of the chosen version, and leaves out
+fields that it does not have.
 """
 
 from collections.abc import Callable
@@ -26,9 +26,9 @@ class Request(Generic[T]):
     write: Callable[[int], bytes]
     """From a version to the body."""
     read: Callable[[memoryview, int], T]
-    """From the body of a response and its version to what it says; raises MalformedResponse."""
+    """From the body of a response and its version to its value; raises MalformedResponse."""
     is_settled: bool = True
-    """False for Produce with acks=0 alone, to which a broker says nothing."""
+    """False for Produce with acks=0, which gets no response."""
 
 
 class RequestBuilder:
@@ -42,7 +42,7 @@ class RequestBuilder:
         known = frozenset(field.name for field in fields(entity_type))
 
         def make(**values: Any) -> Any:
-            # In the latest version nothing is forgiven: a field that no version has is a mistake of ours.
+            # The latest version must have all fields, so that a misspelled one is found.
             if not self._is_strict:
                 values = {name: value for name, value in values.items() if name in known}
             return entity_type(**values)
