@@ -16,7 +16,7 @@ The driver's side of the bargain:
 - After every call, before the next one, it takes `ready()` and carries it out as `ready.Ready` says. Then it looks at
   `next_deadline()`, which may already have come: after a truncation there is a fetch to send.
 - At the start the whole log is on disk (a log recovered after a crash is synced first; one that ends before its latest
-  snapshot begins anew there), and `election` is what the quorum-state file holds.
+  snapshot restarts there), and `election` is what the quorum-state file holds.
 - Before it calls `flushed`, it records the synced end of the log in a file of its own. At the next start `synced_end`
   is what that file holds. A log that ends before it lost records that this node acknowledged (see `is_recovering`).
 - `flushed` speaks of the log as it is: a sync that began before a truncation is not reported after it.

@@ -73,7 +73,7 @@ class Fetched(NamedTuple):
 
 
 class SnapshotChunk(NamedTuple):
-    """Bytes of a snapshot on its way; position 0 begins it anew."""
+    """Bytes of a snapshot that is being fetched; position 0 starts over."""
 
     snapshot_id: OffsetAndEpoch
     position: int

@@ -1,7 +1,7 @@
 """Brokers: registered, alive, fenced, on their way out.
 
-Which brokers are alive is soft state: a new controller has heard from none, gives each the time of a session to
-be heard, and takes a registration at once, since no session speaks against it.
+Which brokers are alive is soft state: a new controller has no heartbeats yet, gives each broker one session timeout to
+send one, and accepts a registration at once, since no session contradicts it.
 """
 
 from collections.abc import Iterable, Iterator
@@ -43,13 +43,13 @@ class State(Enum):
     FENCED = auto()
     UNFENCED = auto()
     CONTROLLED_SHUTDOWN = auto()
-    """Leads nothing any more once the others have heard of it; only then may it stop."""
+    """The broker leads no partition once the others have this metadata; only then may it stop."""
     SHUTDOWN_NOW = auto()
 
 
 @dataclass(slots=True)
 class Sessions:
-    """When each broker was last heard from, and how far it had read."""
+    """When each broker last sent a heartbeat, and the metadata offset that it had reached."""
 
     timeout_ms: int
     since_ms: TimestampMs

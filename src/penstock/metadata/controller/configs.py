@@ -144,9 +144,9 @@ def _check_min_isr(resource: Resource, value: str | None) -> None:
 
 
 def _cleared(image: ClusterImage, resource: Resource, records: Sequence[AnyRecord]) -> Iterator[AnyRecord]:
-    """Replicas that were eligible under another `min.insync.replicas` are not any more.
+    """Replicas that were eligible leaders under another `min.insync.replicas` no longer are.
 
-    But where nobody is in sync nothing was written since, and whoever was eligible still is: to forget them,
+    But if no replica is in sync, nothing was written since, and eligible replicas remain so: to forget them,
     as Kafka does, would leave a partition that no replica may lead again.
     """
     touched = any(isinstance(each, ConfigRecord) and each.name == MIN_ISR for each in records)

@@ -3,7 +3,7 @@
 A leader comes from the ISR. With eligible leader replicas (KIP-966) the ISR may run empty, and then from the
 ELR: replicas that left the ISR, when it was smaller than `min.insync.replicas`, and so hold all that was ever
 acknowledged. When both are empty the last leader is waited for; any other replica leads only where unclean
-elections are allowed, as the one replica in sync, marked as recovering. Otherwise nobody leads: -1.
+elections are allowed, as the one replica in sync, marked as recovering. Otherwise the partition has no leader: -1.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -195,7 +195,7 @@ def _without(replicas: s.Ids, *gone: int) -> s.Ids:
 
 
 def default_directory(image: ClusterImage, broker_id: int) -> Uuid:
-    """Where a new replica will lie, as far as it can be told: a broker with several directories chooses."""
+    """The directory of a new replica, if known: a broker with several directories chooses one."""
     if not v.has_directories(image.metadata_version):
         return DIRECTORY_MIGRATING
     broker = image.brokers.get(broker_id)
@@ -268,7 +268,7 @@ def eligible_with(view: ControllerView, broker_id: int) -> Iterator[tuple[Topic,
 def lost_by(
     view: ControllerView, broker_id: int, directories: s.Uuids
 ) -> Iterator[tuple[Topic, int, Partition]]:
-    """The partitions with a replica in a directory that the broker has no more: it has these ones."""
+    """The partitions with a replica in a directory that the broker no longer has, given those that it has."""
     for each in view.partitions():
         replicas, held = each[2].replicas, each[2].directories
         if broker_id in replicas:

@@ -73,7 +73,7 @@ def _check_needs(update: FeatureUpdate, wanted: dict[str, int]) -> None:
     """A level may need a metadata.version, and may so keep it from going down."""
     version = wanted.get(METADATA_VERSION, 0)
     for name in FEATURES if update.name == METADATA_VERSION else (update.name,):
-        feature = FEATURES.get(name)  # none, where a feature that nobody knows is to be off
+        feature = FEATURES.get(name)  # None if an unknown feature is to be disabled
         needed = feature.needs.get(wanted.get(name, 0), 0) if feature is not None else 0
         if needed > version:
             raise _refusal(update, f"{name} at {wanted[name]} needs {METADATA_VERSION} {needed}")

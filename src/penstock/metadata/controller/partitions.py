@@ -215,7 +215,7 @@ def elect_where_unclean_is_allowed(view: ControllerView) -> list[s.AnyRecord]:
     records: list[s.AnyRecord] = []
     static = view.settings.static or {}
     if UNCLEAN not in static and not any(UNCLEAN in values for _, values in view.image.configs.entries()):
-        return records  # nobody ever said so: no need to look at every partition
+        return records  # no topic enables it: skip the scan of all partitions
     for topic, number, partition in leaderless(view):
         if unclean_election_allowed(topic.name, view.image, view.settings):
             edit = PartitionEdit(view, topic, number, partition, acceptance(view.image, partition))

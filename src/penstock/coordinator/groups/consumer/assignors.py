@@ -81,7 +81,7 @@ def assign_uniform(members: Members, topics: Mapping[Uuid, Topic]) -> Assigned:
 def _take_what_they_have(
     order: list[str], members: Members, free: dict[Place, None]
 ) -> dict[str, dict[Place, None]]:
-    """By member, what its target has of the free places, which are free no more."""
+    """By member, the partitions of its target that were free; they are removed from the free ones."""
     kept: dict[str, dict[Place, None]] = {}
     for member_id in order:
         member = members[member_id]
@@ -110,7 +110,7 @@ def _even(
     members: Members,
     topics: Mapping[Uuid, Topic],
 ) -> None:
-    """All want the same topics: everybody gets the same number, and some one more."""
+    """All members subscribe to the same topics: each gets the same number of partitions, and some one more."""
     if not kept:
         return
     total = len(free) + sum(len(places) for places in kept.values())
@@ -156,7 +156,8 @@ def _uneven(
     members: Members,
     topics: Mapping[Uuid, Topic],
 ) -> None:
-    """Members want different topics: whoever may have a partition and has least gets it, until no move helps."""
+    """Members subscribe to different topics: a partition goes to the subscribed member with the fewest, until no move
+    helps."""
     subscribers = {
         topic_id: [member_id for member_id in kept if topic_id in members[member_id].topics]
         for topic_id in sorted(topics)
@@ -217,7 +218,7 @@ def assign_dealt(members: Members, topics: Mapping[Uuid, Topic]) -> Assigned:
         taker = dealt[place]
         if taker not in wanting:
             able = (each for each in wanting if place[0] in members[each].topics)
-            taker = next(able, taker)  # nobody has room for it: then one has more than its share
+            taker = next(able, taker)  # no member has room: one gets more than its share
         kept[taker][place] = None
         if taker in wanting:
             wanting[taker] -= 1
@@ -227,7 +228,7 @@ def assign_dealt(members: Members, topics: Mapping[Uuid, Topic]) -> Assigned:
 
 
 def _deal(order: list[str], members: Members, places: Mapping[Place, None]) -> dict[Place, str]:
-    """Each place to whoever may have it and was dealt least, the first in the order among equals."""
+    """Each partition goes to the subscribed member with the fewest, the first in order among equals."""
     dealt: dict[Place, str] = {}
     loads = dict.fromkeys(order, 0)
     topic_id, least = None, [(0, 0)]

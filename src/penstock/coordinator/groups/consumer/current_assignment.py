@@ -1,7 +1,7 @@
 """How a member moves from what it has to what its target gives it, one heartbeat at a time.
 
-A partition has one owner. So a member first gives up what it is not to have any more, and says so by no longer
-listing it among what it owns; only then does its epoch rise, and only what nobody else holds is given to it:
+A partition has one owner. So a member first revokes partitions that left its target, and confirms that by no longer
+listing them as owned; only then does its epoch rise, and it gets only partitions that no other member holds:
 
     has 0 1 2, target 1 2 3         UNREVOKED   has 1 2, is to give up 0
     owns 1 2                        STABLE      has 1 2 3, if 3 is free
