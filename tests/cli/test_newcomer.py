@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.cli.child import child_of
 from penstock.cli.connecting import RETRY_GAP_S, RETRY_SILENT_S, RetryReports
 from penstock.testing import Broker
 
@@ -160,3 +161,13 @@ def test_both_names_of_the_ends_of_a_log_are_taken(
     assert done.stdout == "paid\n" * count
     reset = run(*PENSTOCK, "groups", "reset-offsets", "billing", "--to", start, "--topic", topic, *server)
     assert reset.returncode == 0, reset.stderr
+
+
+def test_a_child_of_a_command_does_not_use_another_server(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The demo's pipeline reads from the demo's node, whatever PENSTOCK_SERVER is."""
+    monkeypatch.setenv("PENSTOCK_SERVER", NO_BROKER)
+    with (tmp_path / "out").open("w") as out, child_of(["topics", "list"], out, out) as child:
+        child.wait(60)
+    assert NO_BROKER not in (tmp_path / "out").read_text()
