@@ -9,7 +9,7 @@
 `Broker(http=True, line=True)` serves JSON over HTTP (`broker.http_url`) and the line protocol (`broker.line_port`)
 as well.
 
-`Cluster(brokers=3)` is several of them, each in a thread of its own, that replicate each other's partitions; any of
+`Cluster(brokers=3)` is several of them, each in its thread, that replicate each other's partitions; any of
 them can be stopped or killed and started again.
 
 All of them can be made to fail on purpose, and their clock be moved; docs/testing.md shows how.
@@ -28,7 +28,7 @@ __all__ = ["Broker", "BrokerFailed", "Cluster"]
 
 
 def __getattr__(name: str) -> Any:
-    """Load the broker when it is first asked for: every pytest run loads the plugin, few need the broker."""
+    """Import the broker on first use: every pytest run loads the plugin, few need the broker."""
     if name in __all__:
         from penstock.testing import broker, cluster  # noqa: PLC0415
 

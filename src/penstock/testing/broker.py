@@ -1,4 +1,4 @@
-"""A broker in a thread of this process: the same node as `penstock up`, with an event loop of its own.
+"""A broker in a thread of this process: the same node as `penstock up`, with its own event loop.
 
     start     directory, port, thread; returns when clients are served
     stop      cleanly; everything is on disk
@@ -64,14 +64,14 @@ def _load_module(name: str) -> ModuleType:
 messages.load_module = _load_module
 
 TEST_DESCRIPTORS = 1024
-"""A guest takes no more of the process's files than the most modest limit allows."""
+"""Open files of the broker: few enough for the lowest usual limit of a process."""
 
 DEFAULTS = {"group.initial.rebalance.delay.ms": "0"}
 """A test's group has all its members; waiting for more is waiting for nothing."""
 
 
 class BrokerFailed(Exception):
-    """The broker could not start, or could not go on; the message says why."""
+    """The broker could not start, or failed; the message is the reason."""
 
 
 class Broker:
@@ -204,7 +204,7 @@ class Broker:
         return running
 
     def take_ports(self) -> None:
-        """Choose the ports now, and keep them: others may be told of them before the start."""
+        """Choose and reserve the ports now, so that they are known before the start."""
         for door, port in {"kafka": self.port, **self._ports}.items():
             held = self._held.get(door) or _hold(port)
             if held is None:
@@ -222,7 +222,7 @@ class Broker:
             running.stop()
 
     def kill(self) -> None:
-        """End as a crash would: nothing is flushed, nothing is said to clients."""
+        """Stop as a crash would: nothing is flushed, and connections are dropped."""
         running = self._ended()
         if running is not None:
             running.kill()
@@ -262,7 +262,7 @@ class Broker:
 
         api: as Kafka calls it, such as "Produce" or "FindCoordinator"; "*" for any.
         error: as Kafka calls it, such as "NOT_LEADER_OR_FOLLOWER".
-        times: so many requests; without it until the fault is cancelled, or its `with` ends.
+        times: number of requests; without it, until the fault is cancelled or its `with` ends.
         topic, client_id: only requests that name this topic, or come from this client.
         """
         return self._faults.fail(api, error, times, topic, client_id)
@@ -276,7 +276,7 @@ class Broker:
         topic: str | None = None,
         client_id: str | None = None,
     ) -> Fault:
-        """Handle requests as usual, and send their replies so much later."""
+        """Handle requests as usual, and delay their replies."""
         return self._faults.delay(api, seconds, times, topic, client_id)
 
     def drop(
@@ -305,7 +305,7 @@ class Broker:
         self._ask(lambda node: node.context.groups.rebalance(group))
 
     def _ask(self, question: "Callable[[Node], T]") -> T:
-        """Ask something of the node, on its own thread."""
+        """Run a function on the node's thread, and return its result."""
         running, faulty = self._running, self._faulty
         if running is None or faulty is None:
             raise BrokerFailed("the broker does not run")
@@ -321,7 +321,7 @@ class Broker:
         return answer.result(WAIT_S_MAX)
 
     def join_network(self, network: Network, clock: Clock) -> None:
-        """Be a node of a cluster, which has one clock, and whose nodes can be cut off from each other."""
+        """Become a node of a cluster, which has one clock and a network that can be partitioned."""
         self._network, self.clock = network, clock
 
     # -- use -------------------------------------------------------------------------------------------
@@ -428,7 +428,7 @@ class _Running:
             self._failure = self._failure or reason
             if not self._ready.done():
                 self._ready.set_exception(BrokerFailed(reason))
-                self._failure = None  # it was told
+                self._failure = None  # it was reported
         finally:
             self._loop.close()
 
@@ -458,7 +458,7 @@ def text_of(value: object) -> str:
 
 
 def _hold(port: int) -> socket.socket | None:
-    """Keep a port from being given to anybody else while nobody listens there.
+    """Reserve a port while no socket listens there.
 
     A bound socket that does not listen takes no connections, and Linux lets another one of ours bind and listen
     beside it, as long as nobody listens there yet.

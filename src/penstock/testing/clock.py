@@ -2,7 +2,7 @@
 
     broker.clock.advance(days=8)
 
-The broker's time goes on as usual, and jumps when the test says so. Everything that falls due in the jump is done
+The broker's time runs as usual, and jumps when the test moves it. Everything that falls due in the jump is done
 once, in the order in which it would have fallen due. The jump is seen by records, retention, cleaning, groups and
 transactions. It is not seen by what keeps a cluster together (heartbeats between brokers and controllers, elections,
 replica lag), since that would only break the cluster under test; nor by clients, which have clocks of their own.
@@ -26,7 +26,7 @@ SETTLE_LOOK_MS: Final = 5
 """How often `advance` looks whether the broker is done with what fell due."""
 
 SETTLE_LOOKS: Final = 3
-"""So many looks in a row must find nothing under way: work may hand over to other work."""
+"""This many checks in a row must find no work in progress: work may start other work."""
 
 SETTLE_S_MAX: Final = 60.0
 
@@ -114,7 +114,7 @@ class MovedWorld:
         self._timers.pop(timer, None)
 
     def jumped(self, settled: Callable[[], None]) -> None:
-        """The clock was moved: do what is due, then say when nothing of it is under way any more."""
+        """The clock has moved: run what is due, then report once nothing of it is in progress."""
         now_ms = self._moved_ms()
         for timer in sorted(self._timers, key=lambda each: each.due_ms):
             timer.cancel_inner()

@@ -5,7 +5,7 @@
         cluster.brokers[0].kill()
         producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap})
 
-The first three brokers are the controllers too, unless `controllers` asks for nodes of their own.
+The first three brokers are the controllers too, unless `controllers` sets a number of dedicated controllers.
 
 Nodes can be cut off from each other (`partition`, `isolate`, `heal`), leaders moved, and the clock of all brokers be
 set forward (`clock.advance`). What else goes wrong on purpose is set at single brokers, as with one alone.
@@ -153,7 +153,7 @@ class Cluster:
         """Stop, and leave nothing behind that was made here."""
         try:
             if self._own_data is not None:
-                self._kill_all()  # nobody will look at what they leave
+                self._kill_all()  # their data is deleted anyway
             self._all_at_once(each.close for each in self.nodes.values())
         finally:
             if self._own_data is not None:

@@ -2,7 +2,7 @@
 
 Kafka's responses mirror their requests: an array of topics in the request is an array of topics in the response, and
 the partitions in it likewise. So one rule serves every API. Arrays are paired in order, fields of the same name are
-copied, the error code goes to the deepest level that has one, and the other fields get a value that says nothing.
+copied, the error code goes to the deepest level that has one, and the other fields get a neutral value.
 
 Metadata is the exception: clients need its brokers even when a topic has an error. `with_topic_error` puts the error
 into a response that the broker made.
@@ -27,7 +27,7 @@ _REPORTED_ABOVE: Final = {
     Api.OFFSET_FETCH: "topics",
     Api.DESCRIBE_LOG_DIRS: "results",
 }
-"""Arrays whose items have an error code of their own, but coordinators and brokers report most errors above them."""
+"""Arrays whose items have an error code, although most errors are reported at the level above."""
 
 _OTHER_NAMES: Final = {"partition": "partition_index", "partition_index": "partition", "index": "partition"}
 """Fields that are called otherwise in the request."""

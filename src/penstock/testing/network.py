@@ -28,11 +28,11 @@ class Network:
         """The nodes that run, each with a way to have something called on its thread."""
 
     def place(self, ports: Mapping[int, int]) -> None:
-        """Say which node listens at each port."""
+        """Register which node listens on each port."""
         self._node_of_port = dict(ports)
 
     def partition(self, *sides: Iterable[int]) -> None:
-        """Let nodes reach only those on their own side; one that is on none reaches everybody."""
+        """Partition the network: nodes reach only nodes on their side; a node on no side reaches all."""
         groups = [frozenset(each) for each in sides]
         self._set(
             frozenset(
@@ -60,7 +60,7 @@ class Network:
                 side.look()
                 done.set()
 
-            with suppress(Exception):  # a node that has failed meanwhile reaches nobody
+            with suppress(Exception):  # a node that has failed has no connections
                 call(look)
                 looked.append(done)
         for done in looked:

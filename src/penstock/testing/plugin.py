@@ -1,4 +1,4 @@
-"""The fixtures. pytest loads this in every run of everybody who has Penstock installed: it imports nothing else."""
+"""The pytest fixtures. pytest loads this in every run where Penstock is installed: it imports nothing else."""
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING

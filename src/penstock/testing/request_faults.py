@@ -5,8 +5,8 @@
         producer.flush()
     assert fault.hits == 3
 
-A fault stands between connections and the dispatcher. It sees every request of a Kafka client before the broker does.
-The test sets faults from its own thread; the broker's thread looks at them.
+A fault sits between connections and the dispatcher. It sees every request of a Kafka client before the broker does.
+The test sets faults from its thread; the broker's thread reads them.
 """
 
 from collections.abc import Callable
@@ -39,7 +39,7 @@ _Act = Callable[["_Asked"], Reply]
 
 
 class Fault:
-    """One thing that goes wrong with some requests. It ends after so many times, by `cancel`, or with its `with`."""
+    """One fault of some requests. It ends after `times` requests, by `cancel`, or with its `with`."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Fault:
         return self._left == 0
 
     def cancel(self) -> None:
-        """Strike no more."""
+        """End the fault."""
         self._left = 0
 
     def strikes(self, asked: "_Asked") -> bool:
@@ -225,7 +225,7 @@ class _Asked:
 
 
 def _then(reply: Reply, change: Callable[[list[Piece]], list[Piece]]) -> Reply:
-    """The reply with something done to it, now or when it is there."""
+    """Apply a function to a reply, now or once it is ready."""
     if isinstance(reply, list):
         return change(reply)
     if not isinstance(reply, Promise):
