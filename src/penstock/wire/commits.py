@@ -59,10 +59,10 @@ class CommitPattern:
     def reply(self, correlation_id: int, results: Sequence[tuple[int, int]]) -> bytes:
         """The reply's frame, from the index and error code of each partition in the request's order."""
         parts = self._parts
-        told: list[Any] = [self._reply_bytes, correlation_id, parts[0]]
+        values: list[Any] = [self._reply_bytes, correlation_id, parts[0]]
         for (index, code), after in zip(results, parts[1:], strict=True):
-            told += (index, code, after)
-        return self._pack(*told)
+            values += (index, code, after)
+        return self._pack(*values)
 
 
 def may_repeat(frame: memoryview, header: RequestHeader) -> bool:
@@ -78,7 +78,7 @@ def commit_pattern(frame: memoryview, header: RequestHeader, request: Any) -> Co
 
 
 def _places(frame: memoryview, at: int, version: int) -> list[int]:
-    """Where the partitions' numbers begin; none if there are tags, whose bytes come where others should."""
+    """The positions of the partitions' numbers; none if the request has tags."""
     flexible = is_flexible(Api.OFFSET_COMMIT, version)
     tags = 1 if flexible else 0
     places = []

@@ -13,7 +13,6 @@ from penstock.base.ids import TopicPartition
 from penstock.base.promise import Promise
 from penstock.coordinator.transactions import AddPartitions, VerifyPartitions, VerifyReply
 from penstock.wire import Api
-from penstock.wire.peers import PeerFailed
 from penstock.wire.request import Request, through_kio
 
 from .context import Context
@@ -50,7 +49,10 @@ def ask_coordinator(context: Context, request: TxnRequest) -> Promise[Codes]:
     else:
         context.broker_client.send(
             leader, _request(request), timeout_ms=ASK_MS_MAX, purpose="transactions"
-        ).then(lambda reply: answer.resolve(_codes(names, reply)))
+        ).then(
+            lambda reply: answer.resolve(_codes(names, reply)),
+            lambda _: answer.resolve(dict.fromkeys(names, ErrorCode.NETWORK_EXCEPTION)),
+        )
     return answer
 
 
@@ -76,14 +78,12 @@ def _request(request: TxnRequest) -> Request[Any]:
 
 
 def _codes(names: Iterable[TopicPartition], reply: Any) -> Codes:
-    if isinstance(reply, PeerFailed):
-        return dict.fromkeys(names, ErrorCode.NETWORK_EXCEPTION)
     whole = ErrorCode(reply.error_code)
-    told = {
+    codes = {
         TopicPartition(topic.name, each.partition_index): ErrorCode(each.partition_error_code)
         for result in reply.results_by_transaction
         for topic in result.topic_results
         for each in topic.results_by_partition
     }
     otherwise = ErrorCode.UNKNOWN_SERVER_ERROR if whole is ErrorCode.NONE else whole
-    return {name: told.get(name, otherwise) for name in names}
+    return {name: codes.get(name, otherwise) for name in names}
