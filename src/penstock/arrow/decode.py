@@ -1,4 +1,4 @@
-"""Record batches of a partition, as bytes, to Arrow record batches of the columns that are wanted.
+"""Decodes record batches of a partition to Arrow record batches of the requested columns.
 
 No record becomes a Python object. Bytes come in as a Fetch or a segment has them and go through four steps:
 

@@ -1,8 +1,8 @@
 """Batches that lie one behind the other, as a Fetch or a segment has them: their headers, all at once.
 
 A header says where the next one is, so they are found one through the other, by a loop that does nothing else. Each
-field of all headers is then a column of numbers. Whoever fetches or reads bytes looks at them through the `Frames`
-that are decoded afterwards: headers are walked once.
+field of all headers is then a column of numbers. The same `Frames` serve the code that fetches or
+reads the bytes and the decoder: headers are walked once.
 
 A batch is what has magic 2 and a length that fits. Whether it is sound, `bad_crc` tells.
 """

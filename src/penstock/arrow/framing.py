@@ -1,4 +1,4 @@
-"""Which batches have records to show, and where these lie.
+"""Selects the batches with records to return, and finds where their records are.
 
 Here a batch costs a microsecond and no record costs anything. CRCs are checked, batches are passed over (control
 batches, those of aborted transactions, those outside of what is read), and the others are put into blocks, to be

@@ -8,8 +8,8 @@ together in three steps, all without a loop over bytes or over numbers:
     masked  ...... 0000_0011 0010_1100
     packed  ...... 00_0001_1010_1100        428, which is 214 after zigzag
 
-Words near the end of the bytes are read as if zeros followed. Whoever asks must know where the numbers have to end,
-and compare: a number that is cut off shows as one that ends too late.
+Words near the end of the bytes are read as if zeros followed. The caller must know where the numbers
+have to end, and compare: a number that is cut off ends too late.
 """
 
 from typing import Final, TypeAlias

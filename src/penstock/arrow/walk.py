@@ -3,7 +3,7 @@
 A record says how long it is, so the next one is found only through it: the one part of decoding that has to go step by
 step. Two ways to go:
 
-    in lockstep    one step in many places at once, the begins of batches and places inside of large ones (`lanes`):
+    in lockstep    one step in many places at once: starts of batches, and guesses inside large ones (`lanes`):
                    a table over the first two bytes of a record tells how far the next one is.
     one by one     a plain loop. For few records, and for all that the table does not have: records of more
                    than 8 KB, and lengths that are wrong.

@@ -160,7 +160,7 @@ def _check(directory: str, wanted: Archive) -> None:
 
 
 def claim(job: ArchiveJob, wanted: Archive) -> None:
-    """Make the directory an archive, and remove what a crash has left there. Nobody else may be at work on it."""
+    """Make the directory an archive, and remove what a crash has left there. The caller holds its lock."""
     _check(job.directory, wanted)
     write_archive(job.directory, wanted)
     tidy(job.directory)

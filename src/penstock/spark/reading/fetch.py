@@ -1,8 +1,8 @@
 """A task's work: one range of one partition, fetched from its leader and turned into Arrow batches.
 
 The next Fetch is on its way while the records of the last one are decoded: where it starts is read off the headers
-of the batches, before they are opened. A leader that has moved or a broker that is away is looked up and asked again,
-until that has failed for too long. Records that are gone are an error or a warning, as `failOnDataLoss` says:
+of the batches, before they are opened. If a leader has moved or a broker is down, the fetch is retried with fresh
+metadata until a timeout. Lost records are an error or a warning, by `failOnDataLoss`:
 
     deleted by retention      the position is below the log's start: go on at its start
     truncated                 the log ends before the range does: stop there
@@ -80,7 +80,7 @@ class _NotYet(Exception):
 
 
 class RangeFetcher:
-    """What a range's leaders give, in order; what is missing between is said."""
+    """Fetches the batches of a range in order; reports lost records between them."""
 
     def __init__(
         self, cluster: Cluster, span: OffsetRange, options: SourceOptions, topic_id: Uuid | None = None
@@ -277,7 +277,7 @@ class RangeFetcher:
 
 
 def report_loss(what: str, *, is_error: bool) -> None:
-    """Say that records are gone, as the reader chose."""
+    """Raise or log that records are lost, by `failOnDataLoss`."""
     if is_error:
         raise DataLoss(f"{what} (set failOnDataLoss=false to read the rest)")
     log.warning("%s; failOnDataLoss is false, so the rest is read", what)

@@ -1,6 +1,6 @@
-"""A stream: what is new, how much of it is one batch, and what of it is gone.
+"""The stream reader: plans micro-batches from new records, and detects lost ones.
 
-One process on the driver holds this reader for the life of a query, and answers Spark's questions in turn:
+One process on the driver holds this reader for the life of a query. Spark calls:
 
     initialOffset    where a query without a checkpoint starts
     latestOffset     how far the next batch goes; the start again, if there is nothing new
@@ -84,7 +84,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- what Spark asks -------------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Asked twice for a first batch, which must not start at two places."""
+        """Spark calls this twice for a first batch, so the answer is kept."""
         if self._initial is None:
             self._initial = self._starts()
         return dict(write_offsets(self._initial))
@@ -241,7 +241,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 def _check(
     begin: Mapping[TopicPartition, Offset], end: Mapping[TopicPartition, Offset], options: SourceOptions
 ) -> None:
-    """A log that ends before what was read of it has lost records, and a partition that is not there all of them."""
+    """Report data loss: a log that ends before the position of the query, or a partition that no longer exists."""
     gone = [str(each) for each in sorted(begin.keys() - end.keys())]
     if gone:
         report_loss(

@@ -1,7 +1,7 @@
-"""Waits at the ends of partitions until something comes, for a short while.
+"""Long-polls the ends of partitions for new records.
 
-Spark asks a stream for new offsets again as soon as it has heard that there are none: 60 times a second, if it is
-answered at once. So the driver lets the brokers hold its question: one Fetch to each leader, at the ends of its
+Spark asks a stream for new offsets again as soon as there are none: 60 times a second, if the answer is immediate. So
+the driver long-polls: one Fetch to each leader, at the ends of its
 partitions, which is answered with the first new record or when its time is over. What it brings is thrown away; where
 the partitions end now is asked afterwards.
 

@@ -1,7 +1,7 @@
-"""A batch job's rows: one transaction a task, all of them ended by the driver when every task has come through.
+"""A batch job's rows: one transaction a task, all of them ended by the driver when every task has succeeded.
 
-Who reads committed records sees nothing of a job until then, nothing of attempts that failed or came second, and
-nothing at all of a job that failed. The ends follow one another within milliseconds, but they are several: a driver
+read_committed readers see nothing of a job until then, nothing of attempts that failed or came second, and nothing of
+a job that failed. The ends follow one another within milliseconds, but they are several: a driver
 that dies right there leaves the job visible in part, and no restart ends the rest, which is aborted by its
 timeout. A stream has the ledger for that; a batch job has no second run that could read it.
 
@@ -43,7 +43,7 @@ MARK_TIMEOUT_MS: Final = 1_000
 
 @dataclass(frozen=True)
 class JobTaskResult:
-    """What a task of a job tells the driver."""
+    """The message of a task to the driver."""
 
     transaction: OpenTransaction | None
     epoch_bumps: bool
@@ -111,7 +111,7 @@ def abort_job(cluster: Cluster, options: SinkOptions, job: str, results: Sequenc
 
 
 def _aborted_mark(job: str) -> str:
-    """A transactional id that is there once the job is aborted."""
+    """A transactional id that exists once the job is aborted."""
     return f"{_prefix(job)}aborted"
 
 

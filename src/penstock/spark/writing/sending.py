@@ -1,7 +1,7 @@
-"""Encoded batches on their way to their partitions: a few at once, in order, none lost and none twice.
+"""Sends encoded batches to their partitions: several in flight, in order, none lost and none twice.
 
-A task writes a lot to a few partitions. Rows are encoded when enough of them have come for one partition; a batch
-leaves at once, while the next is being encoded. Up to IN_FLIGHT_MAX batches of a partition may be on their way: the
+A task writes a lot to a few partitions. Rows are encoded when there are enough of them for one partition; a batch is
+sent at once, while the next is being encoded. Up to IN_FLIGHT_MAX batches of a partition may be on their way: the
 broker takes them by their sequence numbers alone, so one that comes too early is refused rather than misplaced. When
 one fails for a reason that passes, nothing more leaves for its partition until all of them are back; then all that
 were not taken leave again, in order, with the numbers they had.
@@ -220,7 +220,7 @@ class Sender:
         return next((batch for batch in window if not batch.is_sent and not batch.is_taken), None)
 
     def _join(self, partitions: list[TopicPartition]) -> None:
-        """Before the first record of a partition leaves, the coordinator is to know that it takes part."""
+        """Add new partitions to the transaction at its coordinator, before their first record is sent."""
         if self._transaction is None or self._epoch_bumps:
             return
         new = [each for each in partitions if not self._queues[each].is_member]

@@ -1,8 +1,8 @@
-"""What `df.write` and `writeStream` are to Spark.
+"""The writers for `df.write` and `writeStream`.
 
-Spark makes a writer on the driver, pickles it into the tasks of a job or of one micro-batch, and makes another to
-commit. So nothing travels but in a task's message, and nothing here holds a connection. What a task must know of
-where it is (query, run, batch, attempt) it reads from Spark's task context.
+Spark creates a writer on the driver, pickles it into the tasks of a job or of one micro-batch, and creates another to
+commit. So state travels only in a task's message, and a writer holds no connection. A task reads its query, run, batch
+and attempt from Spark's task context.
 
     sink_options  options of a writer, checked         rows          columns, and rows by topic
     write_task    rows to partitions                   sending       batches on their way
@@ -125,7 +125,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 class JobLikeStreamWriter(DataSourceStreamArrowWriter):
-    """At least once, for `transactional` = false: rows are there when they are written."""
+    """At least once, for `transactional` = false: rows are visible as soon as they are written."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options

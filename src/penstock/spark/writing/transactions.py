@@ -51,7 +51,7 @@ def open_transaction(cluster: Cluster, options: SinkOptions, transactional_id: s
 
 
 def still_open(cluster: Cluster, transactions: Sequence[OpenTransaction]) -> set[OpenTransaction]:
-    """Those that can still be committed."""
+    """The transactions that can still be committed."""
     described = describe_transactions(cluster, [each.transactional_id for each in transactions])
     found = set()
     for each in transactions:
@@ -68,7 +68,7 @@ def still_open(cluster: Cluster, transactions: Sequence[OpenTransaction]) -> set
 def abort_transactions(
     cluster: Cluster, transactions: Iterable[OpenTransaction], *, epoch_bumps: bool
 ) -> None:
-    """Abort; those that have ended, or were taken over, are left as they are."""
+    """Abort transactions; those that have ended, or were taken over, are left alone."""
     end_transactions(cluster, transactions, commit=False, epoch_bumps=epoch_bumps)
 
 

@@ -5,7 +5,7 @@ Kafka's own producers do it. Rows without a key stick to one partition until it 
 another. Rows of a batch are sorted by partition, stably, so that order within a partition, and so within a
 key, is the order in which Spark handed them over. They gather by partition until they fill a record batch.
 
-Nothing is asked of a broker before the first row comes: a task without rows opens no transaction.
+No request is sent before the first row arrives: a task without rows opens no transaction.
 """
 
 import random
@@ -112,7 +112,7 @@ class TaskWriter:
             self._gather(where, records.slice(start, stop - start))
 
     def _topic(self, name: str) -> TopicInfo:
-        """A topic that is there, or that the broker creates when it is asked about."""
+        """A topic that exists, or that the broker creates on a Metadata request."""
         try:
             return self._cluster.topic(name, create=True, wait_ms=UNKNOWN_TOPIC_WAIT_MS)
         except BrokerRefused as error:
