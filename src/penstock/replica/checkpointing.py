@@ -1,10 +1,10 @@
-"""Checkpoints while the node serves: every sync runs beside the loop, and the loop does the steps between.
+"""Checkpoints while the node serves: syncs run on threads, and the loop does the steps between.
 
-    a log      prepared here    synced beside    names given here    names synced beside    its point counts
-    a file     drafted here     synced beside    named here          name synced beside     the next file
+    a log      prepared on the loop   synced   renamed on the loop   names synced   its recovery point counts
+    a file     drafted on the loop    synced   renamed on the loop   name synced    the next file
 
-Whatever the loop does in between (appends, truncates, deletes the partition, writes the same file at once) comes
-first: the step that finds it counts for nothing, and the next round does it again.
+What the loop does in between (append, truncate, delete the partition, write the same file) wins: the step that finds
+it is void, and the next round repeats it.
 """
 
 import logging
@@ -23,17 +23,17 @@ from penstock.vfs import Draft, parent
 logger = logging.getLogger(__name__)
 
 LOGS_AT_ONCE = 4
-"""Logs that are synced at the same time: producers that wait for a sync come between."""
+"""Logs that are synced at a time: few, so that producers' syncs come in between."""
 
 LAST_AT_ONCE = 16
-"""The same at a stop, when nobody waits for anything else. A disk does many syncs at once in the time of one."""
+"""The same at a stop, when no client waits. A disk does many syncs at a time in the time of one."""
 
-LAST_A_STEP = 8
-"""Logs that a thread brings to disk before the loop hears of it."""
+LAST_PER_STEP = 8
+"""Logs that a thread checkpoints before it returns to the loop."""
 
 
 class Checkpoints:
-    """One round at a time; who asks for another meanwhile waits for it."""
+    """Runs one round at a time. Rounds that are requested meanwhile wait."""
 
     def __init__(self, directory: LogDirectory, lane: SyncLane) -> None:
         self._directory = directory
@@ -43,12 +43,12 @@ class Checkpoints:
         self._is_stopped = False
 
     def stop(self) -> None:
-        """Begin nothing more; what runs beside is left to end."""
+        """Start nothing more. What runs on threads ends by itself."""
         self._is_stopped = True
         self._waiting.clear()
 
     def run(self, names: Iterable[TopicPartition], then: Callable[[], None]) -> None:
-        """Checkpoint logs, save the points that they have reached, and go on. What fails is logged, and stays due."""
+        """Checkpoint logs, save their recovery points, then call `then`. A failure is logged; the log stays due."""
         self._waiting.append((list(names), then))
         self._next_round()
 
@@ -70,7 +70,7 @@ class Checkpoints:
         self._next_round()
 
     def save(self, drafts: Callable[[], list[Draft]], then: Callable[[bool], None]) -> None:
-        """Bring files to disk in their order; True if all of them are there."""
+        """Save files durably, in order. Calls `then` with True if all of them are saved."""
         try:
             made = drafts()
         except StorageError as error:
@@ -120,7 +120,7 @@ def save_drafts(
 
 
 class _Round:
-    """Some logs, a few at a time, and then the files that say how far they are."""
+    """Checkpoints some logs, a few at a time, and then saves the recovery points."""
 
     def __init__(
         self,
@@ -190,7 +190,7 @@ class _Round:
         self._done()
 
     def _is_here(self, log: Log) -> bool:
-        """Whether the log is still one of the node's, and the node still runs."""
+        """Whether the log still exists, and the node still runs."""
         return not self._is_stopped() and self._directory.logs.get(log.partition) is log
 
     def _done(self) -> None:
@@ -199,8 +199,8 @@ class _Round:
 
 
 class LastCheckpoints:
-    """Before a clean stop, when nobody uses the logs any more: each has its last checkpoint whole on a thread, many at
-    once. One that fails is left for `LogDirectory.close`, which tries again and tells."""
+    """Checkpoints all logs before a clean stop, on threads, many at a time: the logs are no longer in use. A failure
+    is left to `LogDirectory.close`, which tries again and reports it."""
 
     def __init__(self, directory: LogDirectory, lane: SyncLane, then: Callable[[], None]) -> None:
         self._lane = lane
@@ -215,7 +215,7 @@ class LastCheckpoints:
             then()
 
     def _next(self) -> None:
-        some = list(islice(self._logs, LAST_A_STEP))
+        some = list(islice(self._logs, LAST_PER_STEP))
         if some:
             self._running += 1
             self._lane.run(partial(_checkpoint_all, some), self._done)

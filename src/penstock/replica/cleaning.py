@@ -1,8 +1,8 @@
-"""Compaction while the node serves: planned and put in place here, done in a child process.
+"""Compaction while the node serves: planned and installed here, done in a child process.
 
-One log after the other is looked at, beginning behind the one that was cleaned last, so that none is left out. While
-logs are due, `log.cleaner.threads` of them are cleaned at once; when none is, the next look comes after
-`log.cleaner.backoff.ms`. A log that could not be cleaned is left alone until then.
+Logs are checked in turn, starting after the one that was cleaned last, so that none is left out. While logs are due,
+`log.cleaner.threads` of them are cleaned at a time; if none is, the next check comes after `log.cleaner.backoff.ms`. A
+log that could not be cleaned is left alone until then.
 """
 
 import logging
@@ -21,8 +21,8 @@ from penstock.storage.errors import CorruptLog
 
 logger = logging.getLogger(__name__)
 
-LOOKS_A_TURN = 200
-"""Logs that are looked at before others get their turn."""
+LOGS_PER_TICK = 200
+"""Logs that are checked in one tick of the loop."""
 
 
 class Cleaning:
@@ -37,8 +37,8 @@ class Cleaning:
         upkeep: Upkeep,
         damage_found: Callable[[TopicPartition], None],
     ) -> None:
-        """`number` is what is in force for a setting of the broker, now. `remove_later` takes files and a delay.
-        `damage_found` is told of logs in which a round has met a batch that is not what was written."""
+        """`number` returns the current value of a broker setting. `remove_later` takes files and a delay.
+        `damage_found` is called for a log in which the cleaner found a batch that is not what was written."""
         self._upkeep = upkeep
         self._world = world
         self._directory = directory
@@ -49,57 +49,57 @@ class Cleaning:
         self._damage_found = damage_found
         self._cleaning: set[TopicPartition] = set()
         """Logs that are being planned or cleaned."""
-        self._resting: set[TopicPartition] = set()
-        """Logs that could not be cleaned, or had nothing to be planned: until the next look."""
+        self._skipped: set[TopicPartition] = set()
+        """Logs that could not be cleaned, or had nothing to clean: left alone until the next check."""
         self._last: TopicPartition | None = None
         self._timer: Timer | None = None
-        self._is_looking = False
+        self._is_checking = False
         self._is_stopped = False
 
     def start(self) -> None:
-        self._rest()
+        self._back_off()
 
     def stop(self) -> None:
         self._is_stopped = True
         if self._timer is not None:
             self._timer.cancel()
 
-    def _rest(self) -> None:
+    def _back_off(self) -> None:
         if self._timer is None and not self._is_stopped:
             self._timer = self._world.call_later(self._number("log.cleaner.backoff.ms"), self._wake)
 
     def _wake(self) -> None:
         self._timer = None
-        self._resting.clear()
-        self._look()
+        self._skipped.clear()
+        self._check()
 
-    def _look(self) -> None:
-        """Begin as many rounds as may run, and rest if fewer are due."""
-        if self._is_looking or self._is_stopped:
+    def _check(self) -> None:
+        """Start as many cleanings as may run at a time, and back off if fewer are due."""
+        if self._is_checking or self._is_stopped:
             return
-        self._is_looking = True
+        self._is_checking = True
         names = sorted(self._directory.logs)
         behind = [name for name in names if self._last is not None and name > self._last]
-        self._look_at(behind + names[: len(names) - len(behind)])
+        self._check_logs(behind + names[: len(names) - len(behind)])
 
-    def _look_at(self, names: list[TopicPartition]) -> None:
+    def _check_logs(self, names: list[TopicPartition]) -> None:
         if self._is_stopped:
             return
-        for name in names[:LOOKS_A_TURN]:
+        for name in names[:LOGS_PER_TICK]:
             if len(self._cleaning) >= self._number("log.cleaner.threads"):
                 break
-            if name not in self._cleaning and name not in self._resting and self._is_due(name):
+            if name not in self._cleaning and name not in self._skipped and self._is_due(name):
                 self._last = name
                 self._cleaning.add(name)
                 self._prepare(name)
         else:
-            if len(names) > LOOKS_A_TURN:
-                self._world.call_soon(partial(self._look_at, names[LOOKS_A_TURN:]))
+            if len(names) > LOGS_PER_TICK:
+                self._world.call_soon(partial(self._check_logs, names[LOGS_PER_TICK:]))
                 return
-            self._rest()
-        self._is_looking = False
+            self._back_off()
+        self._is_checking = False
         if not self._cleaning:
-            self._rest()
+            self._back_off()
 
     def _is_due(self, name: TopicPartition) -> bool:
         log, high_watermark = self._directory.logs.get(name), self._high_watermark(name)
@@ -108,12 +108,12 @@ class Cleaning:
         try:
             return is_due(log, self._world.now_ms(), high_watermark)
         except (StorageError, OSError) as error:
-            logger.error("cannot tell whether %s is to be cleaned: %s", name, error)
-            self._resting.add(name)
+            logger.error("cannot check whether %s is due for cleaning: %s", name, error)
+            self._skipped.add(name)
             return False
 
     def _prepare(self, name: TopicPartition) -> None:
-        """Have the log checkpointed up to where it will be cleaned, or planning would do it while others wait."""
+        """Checkpoint the log up to where it will be cleaned: otherwise planning would do that, on the loop."""
         log, high_watermark = self._directory.logs[name], self._high_watermark(name)
         try:
             end = cleanable_end(log, self._world.now_ms(), high_watermark or 0)
@@ -149,7 +149,7 @@ class Cleaning:
         self, log: Log, plan: CleaningPlan, cleaned: Cleaned | None, error: Exception | None
     ) -> None:
         if self._is_stopped:
-            return  # the next start throws the result away
+            return  # the next start discards the result
         name = log.partition
         is_clean = False
         try:
@@ -188,12 +188,12 @@ class Cleaning:
             cleaned.bytes_kept,
             cleaned.bytes_read,
         )
-        # Should it be lost, a round is repeated.
+        # If this is lost, the cleaning is repeated.
         self._checkpoints.save(lambda: self._directory.checkpoints.draft_cleaner_points(log), lambda _: None)
         return log.clean_to > before
 
     def _discard(self, name: TopicPartition, cleaned: Cleaned | None) -> None:
-        """The partition was deleted meanwhile. If another has its name, it has the files of this round as well."""
+        """The partition was deleted meanwhile. If another one has its name, the output is in that one's directory."""
         successor = self._directory.logs.get(name)
         if successor is not None and cleaned is not None:
             discard(successor, cleaned)
@@ -201,6 +201,6 @@ class Cleaning:
     def _ended(self, name: TopicPartition, *, is_clean: bool) -> None:
         self._cleaning.discard(name)
         if not is_clean:
-            # Or one that fails, or cannot be cleaned any further, would be tried again without end.
-            self._resting.add(name)
-        self._look()
+            # Otherwise a log that fails, or cannot be cleaned any further, would be tried again without end.
+            self._skipped.add(name)
+        self._check()

@@ -1,15 +1,15 @@
-"""What the clock brings: retention, compaction, checkpoints, forgetting idle producers.
+"""Periodic work: retention, compaction, checkpoints, expiry of idle producers.
 
-    log.retention.check.interval.ms                  segments that have outlived their topic's settings leave the log
-    file.delete.delay.ms                             later their files are removed
-    log.cleaner.backoff.ms                           compacted logs are looked at; see `cleaning`
-    log.flush.offset.checkpoint.interval.ms          everything is synced, and how far is noted; see `checkpointing`
-    replica.high.watermark.checkpoint.interval.ms    high watermarks are noted
-    every ten minutes                                producers idle for `producer.id.expiration.ms` are forgotten
+    log.retention.check.interval.ms                  segments past the topic's retention are deleted
+    file.delete.delay.ms                             their files are removed
+    log.cleaner.backoff.ms                           compacted logs are checked; see `cleaning`
+    log.flush.offset.checkpoint.interval.ms          logs are synced, and recovery points saved; see `checkpointing`
+    replica.high.watermark.checkpoint.interval.ms    high watermarks are saved
+    every ten minutes                                producers idle for `producer.id.expiration.ms` expire
 
-The next time is counted from the end of the last. Nothing here keeps the loop for long: syncs and removals run
-beside it, cleaning in a child process, and where thousands of logs are looked at, others get their turn in between.
-What fails is logged, and tried again the next time.
+An interval starts when the last run ends. Nothing here holds the loop for long: syncs and removals run on threads,
+cleaning in a child process, and work over thousands of logs is divided over many ticks. A failure is logged, and the
+work is tried again at the next interval.
 """
 
 import logging
@@ -32,43 +32,43 @@ from penstock.storage.retention import delete_segments, expired, start_after
 logger = logging.getLogger(__name__)
 
 PRODUCER_CHECK_INTERVAL_MS = 600_000
-"""Kafka's `producer.id.expiration.check.interval.ms`, which nobody sets."""
+"""Kafka's default of `producer.id.expiration.check.interval.ms`."""
 
 REMOVAL_RETRY_MS = 60_000
-"""When files could not be removed: as long as Kafka's default for waiting with it."""
+"""How long to wait after a failed removal: Kafka's default of `file.delete.delay.ms`."""
 
-LOGS_A_TURN = 200
-"""Logs that are looked at before others get their turn."""
+LOGS_PER_TICK = 200
+"""Logs that are checked in one tick of the loop."""
 
-SEGMENTS_A_TURN = 4
-"""Segments that leave a log before others get their turn: each has a marker that is synced here."""
+SEGMENTS_PER_TICK = 4
+"""Segments that are deleted in one tick: each has a marker that is synced on the loop."""
 
 
 class Removable(Protocol):
     def run(self) -> None: ...
 
 
-class Held(Protocol):
-    """The node's replicas, as far as they matter here."""
+class PartitionTable(Protocol):
+    """What is used of `Replicas`."""
 
     partitions: dict[TopicPartition, Partition]
     lane: SyncLane
 
 
 class Housekeeping:
-    """`start` it when the node serves, `stop` it before the node stops. What then still runs beside is the lane's, or
-    harmless: the next start finishes removals and throws away what a cleaner has begun."""
+    """Call `start` when the node serves, and `stop` before it stops. What still runs then is waited for by the lane,
+    or harmless: the next start finishes removals and discards the unfinished output of cleaners."""
 
     def __init__(
         self,
         world: World,
         directory: LogDirectory,
-        replicas: Held,
+        replicas: PartitionTable,
         settings: BrokerSettings,
         image: Callable[[], ClusterImage],
         upkeep: Upkeep | None = None,
     ) -> None:
-        """`upkeep` counts what is done."""
+        """`upkeep` has the counters."""
         self._upkeep = Upkeep() if upkeep is None else upkeep
         self._world = world
         self._directory = directory
@@ -95,7 +95,7 @@ class Housekeeping:
         self._every("log.retention.check.interval.ms", self._retain)
         self._every("log.flush.offset.checkpoint.interval.ms", self._checkpoint)
         self._every("replica.high.watermark.checkpoint.interval.ms", self._save_high_watermarks)
-        self._every(PRODUCER_CHECK_INTERVAL_MS, lambda done: self._in_turns(self._expire_producers(), done))
+        self._every(PRODUCER_CHECK_INTERVAL_MS, lambda done: self._in_slices(self._expire_producers(), done))
         if (broker_setting("log.cleaner.enable", self._image(), self._settings) or "").lower() == "true":
             self._cleaning.start()
         leftovers: deque[Removable] = deque(self._directory.leftovers)
@@ -103,7 +103,7 @@ class Housekeeping:
         self._remove_leftovers(leftovers)
 
     def stop(self) -> None:
-        """Begin nothing more."""
+        """Start nothing more."""
         self._is_stopped = True
         for timer in self._timers.values():
             timer.cancel()
@@ -115,7 +115,7 @@ class Housekeeping:
     # -- time ------------------------------------------------------------------------------------------
 
     def _number(self, name: str) -> int:
-        """A setting of the broker, as it is in force now."""
+        """The current value of a broker setting."""
         return int(broker_setting(name, self._image(), self._settings) or 0)
 
     def _later(self, delay_ms: float, call: Callable[[], None]) -> None:
@@ -132,7 +132,7 @@ class Housekeeping:
         self._timers[number] = self._world.call_later(delay_ms, due)
 
     def _every(self, interval: str | int, job: Callable[[Callable[[], None]], None]) -> None:
-        """Do a job, again and again; it says when it is done."""
+        """Run a job at an interval. It calls its argument when it is done."""
 
         def again() -> None:
             interval_ms = self._number(interval) if isinstance(interval, str) else interval
@@ -147,8 +147,8 @@ class Housekeeping:
 
         again()
 
-    def _in_turns(self, steps: Generator[None, None, None], done: Callable[[], None]) -> None:
-        """Run steps to their end; at each `yield` everybody else comes first."""
+    def _in_slices(self, steps: Generator[None, None, None], done: Callable[[], None]) -> None:
+        """Run steps to their end, each `yield` ending a tick of the loop."""
         if self._is_stopped:
             return
         try:
@@ -160,15 +160,15 @@ class Housekeeping:
             logger.error("%s", error)
             done()
             return
-        self._world.call_soon(partial(self._in_turns, steps, done))
+        self._world.call_soon(partial(self._in_slices, steps, done))
 
     def _high_watermark(self, name: TopicPartition) -> Offset | None:
-        """None for a log that no replica uses, which is left alone."""
+        """None for a log that no replica uses: it is left alone."""
         partition = self._replicas.partitions.get(name)
         return None if partition is None else partition.high_watermark
 
     def _cleanable(self, name: TopicPartition) -> Offset | None:
-        """How far compaction may come in a log; None for one that no replica uses."""
+        """The offset up to which a log may be compacted; None for a log that no replica uses."""
         log, high_watermark = self._directory.logs.get(name), self._high_watermark(name)
         if log is None or high_watermark is None or not log.settings.is_compacted:
             return high_watermark
@@ -182,27 +182,27 @@ class Housekeeping:
     # -- retention -------------------------------------------------------------------------------------
 
     def _retain(self, done: Callable[[], None]) -> None:
-        """Find what has outlived its settings, bring recovery points past it, and let it go."""
-        doomed: list[TopicPartition] = []
+        """Find segments past their retention, move recovery points past them, and delete them."""
+        expired_names: list[TopicPartition] = []
 
         def delete() -> None:
-            self._in_turns(self._delete_expired(doomed), done)
+            self._in_slices(self._delete_expired(expired_names), done)
 
         def found() -> None:
-            self._checkpoints.run([name for name in doomed if self._is_behind(name)], delete)
+            self._checkpoints.run([name for name in expired_names if self._is_behind(name)], delete)
 
-        self._in_turns(self._find_expired(doomed), found)
+        self._in_slices(self._find_expired(expired_names), found)
 
-    def _find_expired(self, doomed: list[TopicPartition]) -> Generator[None, None, None]:
+    def _find_expired(self, expired_names: list[TopicPartition]) -> Generator[None, None, None]:
         for number, name in enumerate(list(self._directory.logs), 1):
             log = self._directory.logs.get(name)
             if log is not None and self._expired(log):
-                doomed.append(name)
-            if number % LOGS_A_TURN == 0:
+                expired_names.append(name)
+            if number % LOGS_PER_TICK == 0:
                 yield
 
     def _expired(self, log: Log) -> int:
-        """How many segments at the front may go."""
+        """How many of the first segments may be deleted."""
         high_watermark = self._high_watermark(log.partition)
         if high_watermark is None:
             return 0
@@ -218,7 +218,7 @@ class Housekeeping:
             return 0
 
     def _is_behind(self, name: TopicPartition) -> bool:
-        """Whether deleting would have to bring the recovery point forward first, while others wait."""
+        """Whether deletion would have to move the recovery point first, on the loop."""
         log = self._directory.logs.get(name)
         if log is None:
             return False
@@ -226,7 +226,7 @@ class Housekeeping:
         return count > 0 and log.recovery_point.offset < log.segments.end_of(count - 1)
 
     def _delete_expired(self, names: list[TopicPartition]) -> Generator[None, None, None]:
-        """Note where all of the logs will begin with one write, then take their segments out a few at a time."""
+        """Save the new log starts of all logs with one write, then delete their segments, a few in each tick."""
         starts = {}
         for name in names:
             log = self._directory.logs.get(name)
@@ -247,19 +247,21 @@ class Housekeeping:
         count = self._expired(log)
         if not count:
             return False
-        segments = list(log.segments[: min(count, SEGMENTS_A_TURN)])
+        segments = list(log.segments[: min(count, SEGMENTS_PER_TICK)])
         try:
             removal = delete_segments(log, segments, self._world.now_ms())
         except StorageError as error:
             logger.error("%s", error)
             return False
         self._upkeep.segments_deleted += len(segments)
-        logger.info("%s begins at %d now: %d segments are deleted", name, log.log_start, len(segments))
+        logger.info(
+            "the log start of %s is %d now: %d segments are deleted", name, log.log_start, len(segments)
+        )
         if removal.paths:
             self._remove_later(removal, log.settings.file_delete_delay_ms)
         return count > len(segments)
 
-    # -- files that only take up space -----------------------------------------------------------------
+    # -- removal of files ------------------------------------------------------------------------------
 
     def _remove_later(self, removal: Removable, delay_ms: float) -> None:
         self._later(delay_ms, lambda: self._remove(removal, lambda: None))
@@ -274,7 +276,7 @@ class Housekeeping:
         self._world.beside(removal.run, done)
 
     def _remove_leftovers(self, leftovers: deque[Removable]) -> None:
-        """Deleted partitions whose files the last run left behind, one after the other."""
+        """Remove the files of deleted partitions that the last run left, one partition after the other."""
         if leftovers and not self._is_stopped:
             self._remove(leftovers.popleft(), lambda: self._remove_leftovers(leftovers))
 
@@ -285,7 +287,7 @@ class Housekeeping:
         self._checkpoints.run(due, done)
 
     def _note_high_watermarks(self) -> dict[TopicPartition, Offset]:
-        """What the next write of them, whoever does it, is to say."""
+        """Copy the current high watermarks to the directory, for the next write of the checkpoint file."""
         logs = self._directory.logs
         marks = {
             name: offset
@@ -317,5 +319,5 @@ class Housekeeping:
         idle_ms_max = self._number("producer.id.expiration.ms")
         for number, log in enumerate(list(self._directory.logs.values()), 1):
             log.producers.expire(self._world.now_ms(), idle_ms_max)
-            if number % LOGS_A_TURN == 0:
+            if number % LOGS_PER_TICK == 0:
                 yield

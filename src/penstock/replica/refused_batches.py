@@ -1,18 +1,19 @@
-"""Remembers batches of idempotent producers that were refused for a passing reason, until they come again.
+"""Remembers batches of idempotent producers that got a retriable error, until they are sent again.
 
 A producer has up to five batches in flight. If the first is refused, those behind it arrive before the producer knows:
 
     sequence 10   KAFKA_STORAGE_ERROR    the disk was full
-    sequence 11   ?                      there is room again
+    sequence 11   ?                      the disk has room again
 
 A log that knows the producer would answer OUT_OF_ORDER_SEQUENCE_NUMBER to 11. librdkafka then bumps its epoch for all
 partitions and writes again, with new sequences, what was written elsewhere and not yet acknowledged: duplicates. A
 log that does not know the producer would append 11, and 10 could never follow. So 11 gets the error that 10 got,
-before its sequence is looked at. It is retriable: clients send both again, in order, and bump nothing (decision 0017).
+before its sequence is checked. The error is retriable: clients send both again, in order, and keep their epoch
+(decision 0017).
 
-What always holds: a refused batch holds back only what is behind it, of the same producer, epoch and partition; only
-until it is in the log, and for `HELD_BACK_MS_MAX` at most. A producer that gives the batch up has to begin a new
-epoch, which nothing holds back.
+Invariant: a refused batch holds back only later batches of the same producer, epoch and partition, only until it is in
+the log, and for `HELD_BACK_MS_MAX` at most. A producer that gives the batch up must bump its epoch, and batches of the
+new epoch are not held back.
 """
 
 from typing import Final, NamedTuple, TypeAlias
@@ -24,15 +25,15 @@ from penstock.storage import Log
 from penstock.storage.producers import SEQUENCE_MAX, NumberedBatch, Producers
 
 REFUSED_MAX: Final = 10_000
-"""Refusals that a node remembers. Beyond it the oldest is forgotten: what is behind that one is then judged by the log
-alone, as in Kafka."""
+"""Refusals that a node remembers. Beyond that the oldest is forgotten, and the log alone checks the sequences that
+follow it, as in Kafka."""
 
 HELD_BACK_MS_MAX: Final = 60_000
-"""librdkafka's default of `socket.timeout.ms`, Java's `request.timeout.ms` being less: nobody waits longer for the
-answer to what was in flight at the time of a refusal. From then on a gap is told as such, so that nobody retries for
-ever."""
+"""librdkafka's default of `socket.timeout.ms`; Java's `request.timeout.ms` is less. No batch that was in flight at the
+time of a refusal arrives later. After that a gap is reported as OUT_OF_ORDER_SEQUENCE_NUMBER, so that no client
+retries for ever."""
 
-PASSING: Final = frozenset(
+RETRIABLE: Final = frozenset(
     (
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -49,29 +50,29 @@ PASSING: Final = frozenset(
         ErrorCode.NETWORK_EXCEPTION,
     )
 )
-"""Errors after which clients send a batch again with the sequence that it had."""
+"""Errors after which clients send a batch again with the same sequence."""
 
 PartitionKey: TypeAlias = tuple[Uuid | str, int]
-"""A partition by its topic's id, so that a topic that is made anew under its name begins anew; by the topic's name
-where the id is not known."""
+"""A partition by topic id, so that a new topic of the same name starts without refusals; by topic name if the id is
+not known."""
 
 _HALF = (SEQUENCE_MAX + 1) // 2
 
 
 class BehindRefused(KafkaError):
-    """A batch behind one that was refused; has the code of that refusal."""
+    """A batch that follows a refused one; has the error code of that one."""
 
 
 class _Refused(NamedTuple):
     sequence: int
-    """Of the first batch that was refused: it, or one before it, comes next."""
+    """Of the first batch that was refused: this one, or one before it, must be appended next."""
     code: ErrorCode
     why: str
     at_ms: int
 
 
 def numbered(records: memoryview | None) -> NumberedBatch | None:
-    """Who sent a batch, by its header; None if it has no producer id, or is no batch of format 2."""
+    """Producer id, epoch and sequence in a batch's header; None if it has no producer id, or is not of format 2."""
     if records is None or len(records) < HEADER_BYTES or records[MAGIC_AT] != MAGIC:
         return None
     producer_id, epoch, sequence = PRODUCER.unpack_from(records, PRODUCER_ID_AT)
@@ -79,14 +80,14 @@ def numbered(records: memoryview | None) -> NumberedBatch | None:
 
 
 class RefusedBatches:
-    """Of one node, for all its partitions, those included that it does not have yet. Times are of a clock that never
-    goes back."""
+    """The refusals of one node, for all partitions, including those that it does not have yet. Times are of a
+    monotonic clock."""
 
     __slots__ = ("_refused",)
 
     def __init__(self) -> None:
         self._refused: dict[tuple[PartitionKey, ProducerId, int], _Refused] = {}
-        """By partition, producer id and epoch; the one that was last refused is the last."""
+        """By partition, producer id and epoch, ordered by the time of the refusal."""
 
     def __len__(self) -> int:
         return len(self._refused)
@@ -99,8 +100,9 @@ class RefusedBatches:
         now_ms: int,
         producers: Producers | None = None,
     ) -> None:
-        """Remember a refusal, if it is a passing one. `producers` is what the partition's log knows, if it is here."""
-        if error.code not in PASSING or isinstance(error, BehindRefused):
+        """Remember a refusal, if it is retriable. `producers` is the producer state of the partition's log, if it is
+        here."""
+        if error.code not in RETRIABLE or isinstance(error, BehindRefused):
             return
         key = at, batch.producer_id, batch.epoch
         before = self._refused.pop(key, None)
@@ -114,7 +116,7 @@ class RefusedBatches:
             del self._refused[next(iter(self._refused))]
 
     def check(self, log: Log, topic_id: Uuid, records: memoryview, now_ms: int) -> None:
-        """Refuse a batch that is behind a refused one, with the same error."""
+        """Refuse a batch that follows a refused one, with the same error."""
         if not self._refused:
             return
         self._forget_oldest(now_ms)
@@ -134,13 +136,13 @@ class RefusedBatches:
             del self._refused[key]
         elif _is_behind(batch.sequence, refused.sequence):
             raise BehindRefused(
-                f"{log.partition}: sequence {batch.sequence} of producer {batch.producer_id} is behind "
+                f"{log.partition}: sequence {batch.sequence} of producer {batch.producer_id} follows "
                 f"{refused.sequence}, which was refused and must be sent again first: {refused.why}",
                 refused.code,
             )
 
     def forget_topic(self, topic: str, topic_id: Uuid) -> None:
-        """A topic was deleted: what comes under its name from now on is for another one."""
+        """A topic was deleted: batches for its name are for a new topic from now on."""
         for key in [each for each in self._refused if each[0][0] in (topic, topic_id)]:
             del self._refused[key]
 
@@ -151,12 +153,12 @@ class RefusedBatches:
 
 
 def _is_behind(sequence: int, first: int) -> bool:
-    """Whether a sequence is after another one; after the largest comes 0."""
+    """Whether a sequence follows another one; 0 follows the largest."""
     return 0 < (sequence - first) % (SEQUENCE_MAX + 1) < _HALF
 
 
 def _is_written(producers: Producers, batch: NumberedBatch, sequence: int) -> bool:
-    """Whether a log has a sequence of the producer and epoch of a batch, or is in a later epoch."""
+    """Whether the log has a sequence of this producer and epoch, or a batch of a later epoch."""
     known = producers.by_id.get(batch.producer_id)
     if known is None or known.epoch < batch.epoch:
         return False

@@ -199,7 +199,7 @@ class Replicas:
         if gone:
             logger.info("deleting %d partitions of deleted topics: %s", len(gone), named(gone))
         if kept:
-            self._unclaimed.tell(kept)
+            self._unclaimed.log_strays(kept)
         self._tasks.extend(partial(self._settle, name) for name in found)
         self._tasks.append(self._settled)
         if not self._is_working:
@@ -420,7 +420,7 @@ class Replicas:
                     logger.info("%s on disk is of a deleted topic: deleting it", name)
                     self._removals.delete_now(name, self._delete_delay_ms(name))
                 else:
-                    self._unclaimed.tell([name])
+                    self._unclaimed.log_strays([name])
                     self._unclaimed.set_aside(name, self._image, sync=True)
             log = self._unclaimed.take_back(name, topic)
             if log is not None:
@@ -492,7 +492,7 @@ class Replicas:
         log = self.directory.logs.get(name)
         if log is None or self._unclaimed.may_be_deleted(log):
             return self._drop(name)
-        self._unclaimed.tell([name])
+        self._unclaimed.log_strays([name])
         return self._set_aside(name)
 
     def _let_go_of(self, name: TopicPartition) -> Partition | None:

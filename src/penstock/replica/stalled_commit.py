@@ -4,7 +4,7 @@ A leader that is cut off from its peers keeps the batches of acks=all producers 
 The controller elects another leader after `broker.session.timeout.ms` (9 s), but nothing sends the producers there.
 So once the lease is over (`server.lifecycle`), the leader watches the high watermark:
 
-    lease over            first look                 STALLED_MS_MAX later
+    lease over            first check                STALLED_MS_MAX later
     |---------------------|--------------------------|
                           high watermark 40          still 40: NOT_LEADER_OR_FOLLOWER to every client that waits
 
@@ -21,7 +21,7 @@ STALLED_MS_MAX: Final = 500
 
 
 class StalledCommit:
-    """Of one partition that is led here. Times are milliseconds of a clock that never goes back."""
+    """The check of one partition that this broker leads. Times are milliseconds of a monotonic clock."""
 
     __slots__ = ("_high_watermark", "_since_ms")
 

@@ -1,4 +1,4 @@
-"""Syncs of logs, beside the loop."""
+"""Syncs of logs, off the loop."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -11,23 +11,23 @@ T = TypeVar("T")
 
 
 class SyncLane:
-    """Runs syncs beside the loop, those of different logs at once, and knows when none runs."""
+    """Runs syncs on threads, those of different logs in parallel, and knows when none runs."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._running = 0
         self._when_idle: Callable[[], None] | None = None
         self.syncs = Histogram()
-        """How long the syncs took that producers wait for; the wait for a thread is not in it."""
+        """Duration of the syncs that producers wait for, without the wait for a thread."""
         self.syncs_failed = 0
 
     @property
     def running(self) -> int:
-        """What runs, or waits for a thread."""
+        """Syncs that run, or wait for a thread."""
         return self._running
 
     def sync_log(self, work: FlushWork, done: Callable[[None, Exception | None], None]) -> None:
-        """`sync` what a log has to sync: without a thread, if it is one file and the world has a way."""
+        """Sync a log: without a thread, if it is one file and the world supports that."""
         segment = work.lone_segment()
         if segment is None:
             self.sync(work.run, done)
@@ -47,14 +47,14 @@ class SyncLane:
         try:
             is_begun = self._world.sync_file(segment.file(), finish)
         except OSError:
-            is_begun = False  # it cannot be opened, and says so to who tries again
+            is_begun = False  # it cannot be opened: `sync` tries again, and reports it
         if is_begun:
             self._running += 1
         else:
             self.sync(work.run, done)
 
     def sync(self, work: Callable[[], None], done: Callable[[None, Exception | None], None]) -> None:
-        """`run` a log's sync, and take its time."""
+        """Run a sync on a thread, and measure it."""
         clock_ns = self._world.clock_ns
 
         def timed() -> int:
@@ -87,7 +87,7 @@ class SyncLane:
             call()
 
     def when_idle(self, call: Callable[[], None]) -> None:
-        """Call when nothing runs any more, which may be now."""
+        """Call once nothing runs, which may be now."""
         if self._running:
             self._when_idle = call
         else:

@@ -1,4 +1,4 @@
-"""What an image says of topics, for those who have their partitions."""
+"""The settings of topics in one image, as the partitions of a broker need them."""
 
 from typing import Final
 
@@ -13,7 +13,7 @@ FOLLOWERS_THROTTLED: Final = "follower.replication.throttled.replicas"
 
 
 class TopicRules:
-    """Of one image; worked out once for all partitions of a topic."""
+    """Settings in one image, computed once for all partitions of a topic."""
 
     def __init__(self, image: ClusterImage, broker: BrokerSettings) -> None:
         self._image = image
@@ -22,7 +22,7 @@ class TopicRules:
         self._settings: dict[str, LogSettings] = {}
         self._min_in_sync: dict[str, int] = {}
         self._listed: dict[tuple[str, str], str] = {}
-        """Throttled replicas, by topic and list."""
+        """Lists of throttled replicas, by topic and setting."""
 
     def settings(self, topic: str) -> LogSettings:
         found = self._settings.get(topic)

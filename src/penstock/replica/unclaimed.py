@@ -1,18 +1,19 @@
-"""What becomes of a partition on disk that the cluster's image does not place on this broker.
+"""Decides about logs on disk that the cluster image does not place on this broker.
 
-    a RemoveTopicRecord deleted its topic, by id     it is deleted
-    it has never had a record                        it is deleted
-    anything else                                    it is set aside as a stray, and kept (`storage.strays`)
+    a RemoveTopicRecord deleted its topic id     deleted
+    it never had a record                        deleted
+    anything else                                set aside as a stray, and kept (`storage.strays`)
 
 An image without a topic does not prove that the topic was deleted: the controllers may have lost the end of their log,
-or all of it, and then every broker has the same incomplete image. The record does prove it, whatever came later: no
-two topics have the same id. Nor does an image that has the partition on other brokers prove that its records are
-there: if metadata went back, that is where they were once. Kafka makes strays of all of these at a start.
+or all of it, and then every broker has the same incomplete image. The record does prove it, because no two topics have
+the same id. Nor does an image that places the partition on other brokers prove that they have its records: if metadata
+went back, they had them once. Kafka makes strays of all of these at a start.
 
-A log with records of a later leader epoch than the image has for the partition is kept too, and copied anew: the
-metadata is older than the log, and replicas would cut off what was written since.
+A log with a later leader epoch than the image has for the partition is set aside too, and replicated again: the
+metadata is older than the log, and replicas would truncate what was written since.
 
-If the first image of a start has the topic of a stray again, since the metadata was restored, the stray is taken back.
+If the first image after a start has the topic of a stray again, since the metadata was restored, the stray is taken
+back.
 """
 
 import logging
@@ -28,7 +29,7 @@ from penstock.storage import Log, LogDirectory, StorageError
 logger = logging.getLogger(__name__)
 
 NAMED_MAX: Final = 5
-"""Partitions that are named in a line of the log."""
+"""How many partitions a log line names."""
 
 
 class Unclaimed:
@@ -36,14 +37,14 @@ class Unclaimed:
         self._world = world
         self._directory = directory
         self._deleted: set[Uuid] = set()
-        """Topics that a metadata record deleted: all that were seen until the start was settled, then of one image."""
+        """Topics that a metadata record deleted: all since the start until `settled`, then those of one image."""
         self._is_settled = False
-        """Everything that the start found on disk was seen to."""
+        """All logs that the start found on disk are decided."""
         self._is_synced = True
-        """All names are durable."""
+        """All renames are durable."""
 
     def follow(self, deleted: Iterable[Uuid]) -> None:
-        """Another image; on the way to it there was a RemoveTopicRecord for these topics."""
+        """A new image is applied, which deletes these topics by RemoveTopicRecord."""
         if self._is_settled:
             self._deleted.clear()
         self._deleted.update(deleted)
@@ -53,12 +54,12 @@ class Unclaimed:
         self._deleted.clear()
 
     def may_be_deleted(self, log: Log) -> bool:
-        """Whether nobody can want its records."""
+        """Whether the log is empty, or its topic deleted."""
         return log.log_end == 0 or log.topic_id in self._deleted
 
     def is_ahead(self, log: Log, epoch: LeaderEpoch) -> bool:
-        """Whether a log that a start has found was written in a later epoch than the image has: metadata went back. No
-        checksum covers the epochs of batches; one that stands alone is taken for damaged, and is none of this."""
+        """Whether a log that the start found has a later leader epoch than the image: metadata went back. No checksum
+        covers the epoch of a batch: a single batch with a later epoch counts as damage instead."""
         if self._is_settled or log.epochs.latest <= epoch:
             return False
         late = next(each for each in log.epochs.entries if each.epoch > epoch)
@@ -68,11 +69,11 @@ class Unclaimed:
             return False
         return found == [True, True] or (found == [True] and late in log.flusher.epochs_saved)
 
-    def tell(self, names: list[TopicPartition]) -> None:
-        """Say that partitions become strays, and what can be done about them."""
+    def log_strays(self, names: list[TopicPartition]) -> None:
+        """Log that partitions become strays, and what can be done about them."""
         logger.error(
-            "%d partitions on disk are not this broker's by the cluster's metadata, and no record says that their "
-            "topics were deleted: %s. They are kept as strays and are not served. `penstock log strays list %s` shows "
+            "%d partitions on disk are not placed on this broker by the cluster's metadata, and no record deleted "
+            "their topics: %s. They are kept as strays and are not served. `penstock log strays list %s` shows "
             "them; with the node stopped, `penstock log strays restore` puts them back, and `penstock log strays "
             "delete` frees their space",
             len(names),
@@ -81,7 +82,7 @@ class Unclaimed:
         )
 
     def set_aside(self, name: TopicPartition, image: ClusterImage, *, sync: bool = False) -> None:
-        """Keep a log, which is no partition any more, as a stray; durable when this returns, or after `sync`."""
+        """Keep a log as a stray; durable when this returns if `sync`, or after `LogDirectory.sync_deleted`."""
         log = self._directory.logs[name]
         why = reason(name, log, image)
         now_ms = self._world.now_ms()
@@ -96,8 +97,8 @@ class Unclaimed:
         self._is_synced = True
 
     def take_back(self, name: TopicPartition, topic: Topic) -> Log | None:
-        """The log of this very topic, if it was set aside when the metadata did not have it; the last one of several.
-        Only for the first image of a start: opening a log may take long."""
+        """The log of this topic, if it was set aside as a stray; the newest if there are several. Only for the first
+        image after a start: opening a log may take long."""
         if self._is_settled:
             return None
         found = [
@@ -116,12 +117,12 @@ class Unclaimed:
 
 
 def reason(name: TopicPartition, log: Log, image: ClusterImage) -> str:
-    """Why the image does not claim it, as a clause for people."""
+    """Why the image does not claim a log, as a clause for the stray's description."""
     topic, topic_id = image.topics.get(name.topic), log.topic_id
     if topic is None:
         return "the cluster's metadata has no topic of that name"
     if topic_id is None:
-        return "it does not say which topic it is of"
+        return "it has no topic id"
     if topic.id != topic_id:
         return "the topic of that name has another id"
     placed = topic.partitions.get(name.partition)
