@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.records import build_batch, end_txn_marker
-from penstock.records.counting import LOOKS_MAX, records_in
+from penstock.records.counting import HEADERS_READ_MAX, records_in
 
 
 def batch(records: int) -> bytes:
@@ -32,11 +32,11 @@ def test_markers_are_no_records() -> None:
 
 @pytest.mark.parametrize("each", [1, 9])
 def test_of_many_batches_the_first_speak_for_the_rest(each: int) -> None:
-    batches = LOOKS_MAX * 5
+    batches = HEADERS_READ_MAX * 5
     assert records_in(batch(each) * batches) == each * batches
 
 
 def test_counting_never_looks_at_more_than_so_many_headers() -> None:
     """What stands behind them may be anything."""
-    some = batch(2) * LOOKS_MAX
-    assert records_in(some + bytes(len(some))) == 2 * LOOKS_MAX * 2
+    some = batch(2) * HEADERS_READ_MAX
+    assert records_in(some + bytes(len(some))) == 2 * HEADERS_READ_MAX * 2

@@ -1,16 +1,16 @@
 """Record batches: Kafka's format, magic 2, read and written without any I/O.
 
-`RecordBatch.parse` looks at a batch where it lies and reads its 61 bytes of header; that is all the
-broker needs to append, index and serve it. `patch` gives it its offset and leader epoch in place. Only
-who wants records (consumers, compaction, `record.validation=full`) calls `records()`, which unpacks
-within a limit. `BatchBuilder` writes batches, `validate_produced` judges those of producers.
+`RecordBatch.parse` reads the 61 bytes of a batch's header in place, which is all that the broker needs to append,
+index and serve it. `patch` sets offset and leader epoch in place. Only consumers, compaction and
+`record.validation=full` call `records()`, which decompresses within a limit. `BatchBuilder` writes batches,
+`validate_produced` checks those of producers.
 
-    errors        what may be wrong with bytes         builder     batches written
-    varint        numbers inside a record              control     transaction markers and their kin
-    checksum      CRC-32C                              validate    what a producer may send
-    compression   the codecs, bounded                  recompress  a batch in another codec
-    unpacked      what a batch unpacks to at most      structs     what internal topics have in their records
-    batch         the header, and records decoded
+    batch               header, decoding of records      builder      writing batches
+    varint              numbers inside a record          control      transaction markers, other control records
+    checksum            CRC-32C                          validate     rules for produced batches
+    compression         codecs, with bounded output      recompress   a batch in another codec
+    decompressed_size   bounds without decompressing     structs      records of internal topics
+    counting            number of records in batches     errors       errors of malformed batches
 """
 
 from .batch import (

@@ -1,24 +1,24 @@
-"""Record batch v2 (magic 2), the unit in which records travel, rest and are checked.
+"""Record batch v2 (magic 2): the unit in which records are sent, stored and checksummed.
 
     byte  0 base offset        8    the first record's offset
           8 length             4    bytes that follow this field
-         12 leader epoch       4    set by the leader, like the base offset outside the CRC
+         12 leader epoch       4    set by the leader; like the base offset not covered by the CRC
          16 magic              1    2
          17 CRC-32C            4    of everything from byte 21 on
          21 attributes         2    codec (0-2), timestamp type (3), transactional (4), control (5),
                                     delete horizon (6)
-         23 last offset delta  4    kept by compaction even where the last record went
-         27 base timestamp     8    what the records' timestamps are relative to; the delete horizon
-                                    where bit 6 is set
+         23 last offset delta  4    compaction keeps it even if it removes the last record
+         27 base timestamp     8    base of the records' timestamps; the delete horizon if bit 6 is
+                                    set
          35 max timestamp      8
-         43 producer id        8    -1 without idempotence, and so the epoch and the sequence
+         43 producer id        8    -1 without idempotence, as are epoch and sequence
          51 producer epoch     2
          53 base sequence      4
          57 record count       4
          61 records                 compressed as one piece
 
-A `RecordBatch` reads the header and looks at the rest only when asked: the broker appends, indexes and
-serves batches without ever doing so.
+A `RecordBatch` reads only the header, and decodes records on demand: the broker appends, indexes and serves batches
+without decoding them.
 """
 
 from collections.abc import Iterator
@@ -35,12 +35,12 @@ from .varint import Readable, decode_varint, decode_varlong
 HEADER = Struct(">qiibIhiqqqhii")
 HEADER_BYTES = HEADER.size
 LOG_OVERHEAD = 12
-"""Base offset and length: what a batch's length field does not count."""
+"""Bytes of base offset and length, which the length field does not count."""
 
 LENGTH_MIN = HEADER_BYTES - LOG_OVERHEAD
 
 OLD_LENGTH_MIN = 14
-"""Of a message of magic 0. Below it a zero where the magic would be is no magic, but a file's blank tail."""
+"""Smallest length of a message of magic 0. Below it, a zero magic byte is a file's blank tail."""
 
 BASE_OFFSET_AT = 0
 LENGTH_AT = 8
@@ -49,7 +49,7 @@ MAGIC_AT = 16
 CRC_AT = 17
 ATTRIBUTES_AT = 21
 FLAGS_AT = ATTRIBUTES_AT + 1
-"""Low byte of the attributes, which holds every mask below."""
+"""Low byte of the attributes, to which all masks below apply."""
 LAST_OFFSET_DELTA_AT = 23
 BASE_TIMESTAMP_AT = 27
 MAX_TIMESTAMP_AT = 35
@@ -68,10 +68,10 @@ CONTROL_MASK = 0x20
 DELETE_HORIZON_MASK = 0x40
 
 SEQUENCE_MASK = 0x7FFF_FFFF
-"""Sequence numbers count to 2^31 - 1 and start again at 0."""
+"""Sequence numbers wrap from 2^31 - 1 to 0."""
 
 DECOMPRESSED_BYTES_MAX = 128 * 1024 * 1024
-"""Where a reader gives no limit: a hundred times Kafka's default for a whole batch (message.max.bytes)."""
+"""Default limit: a hundred times Kafka's default size of a batch (message.max.bytes)."""
 
 PRODUCER = Struct(">qhi")
 """Producer id, epoch and base sequence, from `PRODUCER_ID_AT` on."""
@@ -91,17 +91,17 @@ class Record(NamedTuple):
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...] = ()
     attributes: int = 0
-    """Unused by Kafka so far, and 0."""
+    """Unused by Kafka, always 0."""
 
 
 PACK_PLACE = Struct(">qii").pack_into
-"""Base offset, length and leader epoch, where a batch begins: what its place in a log changes of it."""
+"""Packs base offset, length and leader epoch, the first fields, which change when a batch is appended."""
 
 
 class RecordBatch:
-    """A batch where it lies: the header's fields, and a view of the bytes.
+    """A batch in a buffer: the header's fields, and a view of the bytes.
 
-    The fields are those of the moment of parsing; only `place` changes buffer and fields together.
+    The fields are copied when the batch is parsed; only `place` changes both buffer and fields.
     """
 
     __slots__ = (
@@ -138,11 +138,11 @@ class RecordBatch:
     base_sequence: int
     count: int
     size: int
-    """Bytes of the whole batch: the length field, and the twelve bytes that it does not count."""
+    """Bytes of the whole batch: the length field plus `LOG_OVERHEAD`."""
 
     @classmethod
     def parse(cls, buffer: Readable, position: int = 0) -> "RecordBatch":
-        """The batch at position, its header checked for shape alone: no CRC, no records."""
+        """Parse the batch at position. Checks magic and length, but neither CRC nor records."""
         buffer_end = len(buffer)
         if position < 0 or buffer_end - position < 61:
             _explain_short(buffer, position, buffer_end - position)
@@ -190,7 +190,7 @@ class RecordBatch:
 
     @property
     def last_sequence(self) -> int:
-        """The last record's sequence number, -1 where the batch has none."""
+        """The last record's sequence number; -1 if the batch has none."""
         if self.base_sequence < 0:
             return -1
         return (self.base_sequence + self.last_offset_delta) & SEQUENCE_MASK
@@ -221,17 +221,17 @@ class RecordBatch:
 
     @property
     def log_append_time(self) -> bool:
-        """Whether all records have the time of their append, max_timestamp, for theirs."""
+        """Whether all records have the append time, max_timestamp, as their timestamp."""
         return self.attributes & LOG_APPEND_TIME_MASK != 0
 
     @property
     def delete_horizon_ms(self) -> TimestampMs | None:
-        """When compaction may drop this batch's tombstones and markers, once it has set a time."""
+        """When compaction may drop this batch's tombstones and markers; None if not set yet."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON_MASK else None
 
     @property
     def payload(self) -> memoryview:
-        """The records, as they were compressed."""
+        """The records, compressed as they are."""
         return self.view[RECORDS_AT:]
 
     @property
@@ -239,7 +239,7 @@ class RecordBatch:
         return f"the batch at offset {self.base_offset}"
 
     def place(self, base_offset: Offset, leader_epoch: LeaderEpoch) -> None:
-        """Give the batch its place in the log, in the buffer (which must be writable) and in its fields."""
+        """Set base offset and leader epoch, in the buffer (which must be writable) and in the fields."""
         PACK_PLACE(self.view, 0, base_offset, self.length, leader_epoch)
         self.base_offset = base_offset
         self.leader_epoch = leader_epoch
@@ -257,14 +257,14 @@ class RecordBatch:
         return decompress(self.codec, self.payload, max_bytes)
 
     def records(self, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> Iterator[Record]:
-        """Each record in turn. What is wrong with a record is raised when its turn comes.
+        """Decode the records one by one. A malformed record raises when it is reached.
 
-        max_bytes bounds what decompression may produce; positions in errors count from the first record.
+        max_bytes limits the decompressed size; positions in errors count from the first record.
         """
         if self.count < 0:
             raise CorruptBatch(f"{self._name} counts {self.count} records")
         if self.count == 0 and self.length == LENGTH_MIN:
-            return iter(())  # all that compaction left: a header that remembers producer and offsets
+            return iter(())  # emptied by compaction: only a header with producer and offsets
         data = bytes(self.decompressed(max_bytes) if self.is_compressed else self.payload)
         return _decode_records(self, data)
 
@@ -298,9 +298,9 @@ def _old_magic(magic: int, position: int) -> UnsupportedMagic:
 
 
 def iter_batches(buffer: Readable, position: int = 0) -> Iterator[RecordBatch]:
-    """Every whole batch from position on.
+    """All whole batches from position on.
 
-    [10-19][20-29][30-   ends after 20-29: a fetch response may cut its last batch anywhere.
+    [10-19][20-29][30-   ends after 20-29: the last batch of a fetch response may be partial.
     """
     view = memoryview(buffer)
     end = len(view)
@@ -314,13 +314,13 @@ def iter_batches(buffer: Readable, position: int = 0) -> Iterator[RecordBatch]:
 
 
 def patch(buffer: bytearray | memoryview, base_offset: Offset, leader_epoch: LeaderEpoch) -> None:
-    """Give the batch at the start of buffer its place in the log. The CRC covers neither field."""
+    """Set base offset and leader epoch of the batch at the start of buffer. The CRC covers neither."""
     _OFFSET.pack_into(buffer, BASE_OFFSET_AT, base_offset)
     _LENGTH.pack_into(buffer, LEADER_EPOCH_AT, leader_epoch)
 
 
 def stamp(buffer: bytearray | memoryview, append_time: TimestampMs) -> None:
-    """Give all records of the batch that fills buffer the time of their append."""
+    """Set the append time of all records of the batch in buffer."""
     attributes = int.from_bytes(buffer[ATTRIBUTES_AT : ATTRIBUTES_AT + 2], "big") | LOG_APPEND_TIME_MASK
     buffer[ATTRIBUTES_AT : ATTRIBUTES_AT + 2] = attributes.to_bytes(2, "big")
     _OFFSET.pack_into(buffer, MAX_TIMESTAMP_AT, append_time)
@@ -328,14 +328,14 @@ def stamp(buffer: bytearray | memoryview, append_time: TimestampMs) -> None:
 
 
 def seal(buffer: bytearray | memoryview) -> None:
-    """Make length and CRC of the batch that fills buffer true again, after a change to its bytes."""
+    """Update length and CRC of the batch in buffer after a change to its bytes."""
     _LENGTH.pack_into(buffer, LENGTH_AT, len(buffer) - LOG_OVERHEAD)
     _CRC.pack_into(buffer, CRC_AT, crc32c(memoryview(buffer)[ATTRIBUTES_AT:]))
 
 
 def _decode_records(batch: RecordBatch, data: bytes) -> Iterator[Record]:  # noqa: C901, PLR0912, PLR0915
-    # One function, with the one-byte varint written out five times: a call for each would cost as
-    # much as all the rest. Reading past the end of a record is noticed when its length does not add up.
+    # One function, with the one-byte varint inlined five times: a call for each would cost as
+    # much as all the rest. Reading past the end of a record is detected by its length.
     base_offset = batch.base_offset
     base_timestamp = batch.base_timestamp
     append_time = batch.max_timestamp if batch.log_append_time else None

@@ -1,7 +1,7 @@
-"""Batches written: byte for byte what Kafka's Java client makes of the same records.
+"""Writes batches, byte for byte as Kafka's Java client does.
 
-The base timestamp is the first record's, unless a delete horizon takes its place; the max timestamp is
-the largest there is. Records are encoded as they come; the header, whose CRC covers them, comes last.
+The base timestamp is that of the first record, or the delete horizon; the max timestamp is the largest. Records are
+encoded as they are added; the header, whose CRC covers them, is written last.
 """
 
 from collections.abc import Iterable, Sequence
@@ -40,7 +40,7 @@ Headers = Sequence[tuple[str, bytes | None]]
 LAST_OFFSET_DELTA_MAX = (1 << 31) - 1
 
 _NULL = b"\x01"
-"""-1 as a varint: the length of what is not there."""
+"""-1 as a varint: the length of null."""
 
 
 def encode_record(
@@ -50,7 +50,7 @@ def encode_record(
     value: Readable | None,
     headers: Headers = (),
 ) -> bytes:
-    """One record with its length in front."""
+    """Encode one record, preceded by its length."""
     if key is None:
         key_size, key = _NULL, b""
     else:
@@ -121,7 +121,7 @@ class BatchBuilder:
         self.max_timestamp: TimestampMs = NO_TIMESTAMP
         self.next_offset = base_offset
         self.records_bytes = 0
-        """What the records take so far, before compression."""
+        """Bytes of the records so far, before compression."""
         self._records: list[bytes] = []
 
     def __len__(self) -> int:
@@ -152,7 +152,7 @@ class BatchBuilder:
         self.next_offset = offset + 1
 
     def build(self, last_offset: Offset | None = None) -> bytes:
-        """The batch. last_offset, where compaction dropped the last records, keeps their offsets taken."""
+        """Write the batch. last_offset covers the offsets of last records that compaction removed."""
         if not self._records:
             raise ValueError("a batch has at least one record; empty_batch() writes what compaction leaves")
         if last_offset is None:
@@ -204,7 +204,7 @@ def empty_batch(
     timestamp_type_log_append: bool = False,
     leader_epoch: LeaderEpoch = NO_LEADER_EPOCH,
 ) -> bytes:
-    """A batch without records, by which compaction keeps a producer's last sequence and the offsets."""
+    """A batch without records, which keeps a producer's last sequence and its offsets after compaction."""
     attributes = (
         (LOG_APPEND_TIME_MASK if timestamp_type_log_append else 0)
         | (TRANSACTIONAL_MASK if transactional else 0)
@@ -226,7 +226,7 @@ def empty_batch(
 
 
 class BatchOptions(TypedDict, total=False):
-    """The arguments of BatchBuilder by name."""
+    """Keyword arguments of BatchBuilder."""
 
     base_offset: Offset
     codec: Codec
@@ -251,8 +251,8 @@ NewRecord = (
 def build_batch(records: Iterable[Record | NewRecord], **options: Unpack[BatchOptions]) -> bytes:
     """A batch of records.
 
-    A Record keeps its offset, and the first one's is the base offset unless options name another; a
-    plain tuple takes the next.
+    A Record keeps its offset, and the first one's is the base offset unless given in options; a plain tuple gets the
+    next offset.
     """
     records = list(records)
     if records and isinstance(records[0], Record):

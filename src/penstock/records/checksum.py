@@ -1,7 +1,7 @@
-"""CRC-32C, straight from the extension module of the `crc32c` package.
+"""CRC-32C, from the extension module of the `crc32c` package.
 
-The package's `__init__` reads its own version through importlib.metadata, which takes 40 ms: a fifth of
-the time in which a broker is to be listening. The extension beside it loads in well under one.
+The package's `__init__` reads its version through importlib.metadata, which takes 40 ms, a fifth of the broker's start
+time. The extension module alone loads in under 1 ms.
 """
 
 from importlib.machinery import PathFinder

@@ -1,13 +1,12 @@
-"""The five codecs of a batch, with decompression that cannot be made to fill the memory.
+"""The five codecs of a batch, with bounded decompression.
 
-A batch of a few kilobytes may claim, or really hold, gigabytes. So output goes into a buffer of a
-size decided here. Snappy declares the length of each block, which is summed and believed only as far as
-the format could reach from that many bytes. The others unpack into a buffer that starts near the
-size their header hints at and grows fourfold, up to the limit, when it proves too small: a second pass
-over the input costs less than memory nobody needed.
+A batch of a few kilobytes may decompress to gigabytes, so the output buffer is limited. Snappy declares the length of
+each block; the sum is trusted up to the highest ratio of the format. The other codecs decompress into a buffer that
+starts near the size in their header and grows fourfold, up to the limit, if it is too small: a second pass over the
+input costs less than unused memory.
 
-What is written is what Kafka's Java client accepts: snappy in xerial's framing, LZ4 frames whose
-blocks are independent of one another (it refuses linked ones), plain gzip and zstd.
+Output is what Kafka's Java client accepts: snappy in xerial's framing, LZ4 frames with independent blocks (it refuses
+linked ones), plain gzip and zstd.
 """
 
 from collections.abc import Iterator
@@ -30,10 +29,10 @@ class Codec(IntEnum):
 
 
 GZIP_LEVEL_DEFAULT = 6
-"""zlib's own, which is also what level -1 stands for."""
+"""zlib's default, which level -1 means too."""
 
 LZ4_LEVEL_KAFKA_DEFAULT = 9
-"""What `compression.lz4.level` is where nobody set it. Kafka then takes the fast compressor, not level 9."""
+"""Default of `compression.lz4.level`, with which Kafka uses the fast compressor, not level 9."""
 
 ZSTD_LEVEL_DEFAULT = 3
 
@@ -48,7 +47,7 @@ SNAPPY_RATIO_MAX = 22
 _FIRST_GUESS_BYTES = 64 * 1024
 _GUESS_RATIO_MAX = 64
 _OUTPUT_FULL = "failed to write whole buffer"
-"""How cramjam says that the output buffer was too small (Rust's io::ErrorKind::WriteZero)."""
+"""cramjam's message for an output buffer that is too small (Rust's io::ErrorKind::WriteZero)."""
 
 
 def compress(codec: Codec, data: Readable, level: int | None = None) -> bytes:
@@ -65,16 +64,16 @@ def compress(codec: Codec, data: Readable, level: int | None = None) -> bytes:
         if level is None or level == LZ4_LEVEL_KAFKA_DEFAULT:
             level = 1
         frame = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
-        frame.compress(bytes(data))  # it takes nothing else; bytes are not copied
+        frame.compress(bytes(data))  # it accepts nothing else; bytes are not copied
         return bytes(frame.finish())
     level = _checked(level, -131072, 22, "zstd")
     return bytes(cramjam.zstd.compress(data, ZSTD_LEVEL_DEFAULT if level is None else level))
 
 
 def decompress(codec: Codec, data: Readable, max_bytes: int) -> memoryview:
-    """Unpack data, holding at most max_bytes of output (and a codec's window, which is no larger).
+    """Decompress data to at most max_bytes (plus a codec's window, which is no larger).
 
-    Raises DecompressedTooLarge when there is more, CorruptBatch when data is not what codec says.
+    Raises DecompressedTooLarge if there is more, CorruptBatch if data is not valid for the codec.
     """
     if codec == Codec.NONE:
         if len(data) > max_bytes:
@@ -116,7 +115,7 @@ def _decompress_stream(codec: Codec, data: Readable, max_bytes: int) -> memoryvi
                 raise _garbage(codec, error) from None
         if capacity >= max_bytes:
             raise _too_large(codec, max_bytes)
-        del output  # or the old buffer would stand beside the new one
+        del output  # otherwise both buffers would exist at once
         capacity = min(4 * capacity, max_bytes)
 
 
@@ -136,7 +135,7 @@ def _first_capacity(codec: Codec, data: Readable, max_bytes: int) -> int:
 
 
 def _size_hint(codec: Codec, data: Readable) -> int | None:
-    """What the data says of its own size, if anything: a hint, since anyone may write anything there."""
+    """The decompressed size that the data declares, if any: a hint, since a client may write anything there."""
     if codec == Codec.GZIP and len(data) >= 18:
         return int.from_bytes(data[-4:], "little")
     if codec == Codec.LZ4 and len(data) >= 15 and data[4] & 0x08:
@@ -171,7 +170,7 @@ def _compress_xerial(data: Readable) -> bytes:
 
 
 def _decompress_snappy(data: memoryview, max_bytes: int) -> memoryview:
-    # Twice over the blocks, for there may be millions: once to add up what they declare, once to unpack.
+    # Two passes over the blocks, since there may be millions: one to add up their sizes, one to decompress.
     total = 0
     for position, block in _snappy_blocks(data):
         total += _snappy_length(block, position)
@@ -191,7 +190,7 @@ def _decompress_snappy(data: memoryview, max_bytes: int) -> memoryview:
 
 
 def _snappy_blocks(data: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """Each block and its position. Framed streams may follow one another, each with its header."""
+    """Each block and its position. Several framed streams may follow each other, each with a header."""
     if data[:8] != XERIAL_MAGIC:
         yield 0, data
         return

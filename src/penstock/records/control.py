@@ -1,7 +1,7 @@
-"""Control records: what brokers tell each other inside a partition, and consumers skip.
+"""Control records: written by brokers to a partition, and skipped by consumers.
 
 The key is a version and a type, two int16. The value of a transaction's end marker is a version (int16)
-and the epoch of the coordinator that wrote it (int32), by which a deposed coordinator's is known.
+and the epoch of the coordinator that wrote it (int32), which fences deposed coordinators.
 """
 
 from enum import IntEnum
@@ -17,12 +17,12 @@ from .errors import CorruptBatch
 KEY = Struct(">hh")
 END_TXN_VALUE = Struct(">hi")
 VERSION = 0
-"""Of keys and of end marker values. Kafka reads a later one as if it were this, and so do we."""
+"""Version of keys and of end marker values. Later versions are read as this one, as in Kafka."""
 
 
 class ControlType(IntEnum):
     UNKNOWN = -1
-    """Any type newer than this code: to be skipped, not refused."""
+    """Any unknown type, which is skipped."""
     ABORT = 0
     COMMIT = 1
     LEADER_CHANGE = 2
@@ -38,7 +38,7 @@ _TYPES = {int(kind): kind for kind in ControlType}
 class ControlRecord(NamedTuple):
     type: ControlType
     coordinator_epoch: int | None
-    """Of an ABORT or COMMIT; None for every other type."""
+    """Set for ABORT and COMMIT; None for other types."""
     version: int
     """Of the key."""
 

@@ -1,7 +1,7 @@
-"""How many records there are in batches that are on their way to a reader, without looking at them one by one.
+"""Counts the records of fetched batches by their headers, for metrics.
 
-Only headers are looked at, and only so many: to walk over ten thousand batches of one record each would cost more than
-reading them from the file and sending them.
+Reads a limited number of headers: walking over ten thousand batches of one record would cost more than reading and
+sending them.
 """
 
 from struct import Struct
@@ -9,22 +9,22 @@ from typing import Final
 
 from .batch import CONTROL_MASK, HEADER_BYTES, LENGTH_AT, LOG_OVERHEAD
 
-LOOKS_MAX: Final = 64
-"""A portion of 1 MB in batches of a client's default size (16 KB) is counted exactly."""
+HEADERS_READ_MAX: Final = 64
+"""Enough to count 1 MB in batches of the default size (16 KB) exactly."""
 
 _unpack = Struct(">i9xh34xi").unpack_from
-"""From a batch's length on: length, attributes, count of records."""
+"""Length, attributes and record count, from the length field on."""
 
 
 def records_in(data: bytes | bytearray | memoryview, size: int | None = None) -> int:
-    """Records in batches, markers left out; the last batch may be cut short, and is left out then.
+    """Number of records without markers. A partial last batch is not counted.
 
-    Of more than `LOOKS_MAX` batches the rest is taken to be like the first ones. The same where the data is only the
-    beginning of so many bytes (`size`).
+    Beyond `HEADERS_READ_MAX` batches the count is extrapolated; likewise if the data is only the start of `size`
+    bytes.
     """
     count = at = 0
     end = len(data) if size is None else size
-    for _ in range(LOOKS_MAX):
+    for _ in range(HEADERS_READ_MAX):
         if len(data) - at < HEADER_BYTES:
             break
         length, attributes, records = _unpack(data, at + LENGTH_AT)

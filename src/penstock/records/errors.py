@@ -1,7 +1,6 @@
-"""What may be wrong with the bytes of a batch.
+"""Errors of malformed batches.
 
-Whatever the bytes, reading them raises one of these and nothing else, so one `except CorruptBatch`
-covers a whole read.
+Reading any bytes raises one of these and nothing else, so one `except CorruptBatch` covers a whole read.
 """
 
 from penstock.base.errors import ErrorCode, KafkaError
@@ -13,7 +12,7 @@ class CorruptBatch(KafkaError):
     code = ErrorCode.CORRUPT_MESSAGE
 
     position: int
-    """Where in the buffer being read the trouble starts: the batch for a header, the byte for a record."""
+    """Position in the buffer: of the batch for a header, of the byte for a record."""
 
     def __init__(self, message: str, position: int = 0) -> None:
         super().__init__(message)
@@ -21,23 +20,23 @@ class CorruptBatch(KafkaError):
 
 
 class UnsupportedMagic(CorruptBatch):
-    """A message set of Kafka 0.10 or older (magic 0 or 1), which Kafka 4 does not write either."""
+    """A message set of Kafka 0.10 or older (magic 0 or 1), which Kafka 4 no longer writes."""
 
     code = ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
 
 
 class DecompressedTooLarge(CorruptBatch):
-    """The records unpack to more bytes than the reader is willing to hold.
+    """The records decompress to more bytes than the limit.
 
-    The code is MESSAGE_TOO_LARGE and not CORRUPT_MESSAGE: clients send a corrupt message again as it
-    is, whereas they answer "too large" by splitting the batch, which is the cure.
+    The code is MESSAGE_TOO_LARGE and not CORRUPT_MESSAGE: clients resend a corrupt batch unchanged, but split one that
+    is too large.
     """
 
     code = ErrorCode.MESSAGE_TOO_LARGE
 
 
 class TooLongToValidate(Exception):
-    """To judge the batch takes longer than the event loop may be held: it has to be done beside it.
+    """Validating the batch would block the event loop: it must be done in another process.
 
-    This says nothing about the batch, so it is no `KafkaError`: whoever judges batches on the loop catches it.
+    Not a `KafkaError`: the batch may be valid.
     """

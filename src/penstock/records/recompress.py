@@ -1,10 +1,9 @@
-"""A batch in another codec: what `compression.type` asks of a broker.
+"""Recompresses a batch in another codec, for `compression.type`.
 
-The records are unpacked and packed again, but never decoded: their bytes stay what the producer wrote, and so offsets,
-timestamps, keys, values and headers. Of the header only codec, length and CRC change.
+The records are decompressed and compressed again, but not decoded: their bytes do not change. Of the header only
+codec, length and CRC change.
 
-It costs what the two codecs cost, in one piece. Packing a megabyte of text takes some 5 ms in snappy, lz4 and zstd,
-and 80 ms in gzip; unpacking it 2 to 6 ms.
+Compressing 1 MB of text takes some 5 ms in snappy, lz4 and zstd, and 80 ms in gzip; decompressing it 2 to 6 ms.
 """
 
 from .batch import ATTRIBUTES_AT, CODEC_MASK, DECOMPRESSED_BYTES_MAX, HEADER_BYTES, RecordBatch, seal
@@ -14,10 +13,9 @@ from .compression import Codec, compress
 def recompress(
     batch: RecordBatch, codec: Codec, level: int | None = None, max_bytes: int = DECOMPRESSED_BYTES_MAX
 ) -> bytearray:
-    """The same batch in a codec, in a buffer of its own; `max_bytes` bounds the records once they are unpacked.
+    """The same batch in another codec, in a new buffer; `max_bytes` limits the decompressed size.
 
-    Raises what `decompress` raises: DecompressedTooLarge, or CorruptBatch where the records are not in the codec
-    that the batch has.
+    Raises DecompressedTooLarge, or CorruptBatch if the records are not valid for the batch's codec.
     """
     packed = compress(codec, batch.decompressed(max_bytes), level)
     made = bytearray(HEADER_BYTES + len(packed))

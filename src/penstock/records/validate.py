@@ -1,26 +1,24 @@
-"""What a broker asks of a batch before it appends it.
+"""Validates produced batches before they are appended.
 
-The order is Kafka's, so that a batch with two faults gets the answer it would get there:
+The order is Kafka's, so that a batch with two faults gets the same error code:
 
     UnifiedLog.analyzeAndValidateRecords    base offset, size, CRC, codec
     LogValidator.validateBatch              offsets and count, control bit, producer's fields
     LogValidator.validateRecord             for each record: its key, its timestamp
 
-What comes before that, in ProduceRequest.validateRecords (exactly one batch, magic 2, no zstd before
-version 7), concerns the request and is its handler's to check.
+The handler of Produce checks the request itself, as ProduceRequest.validateRecords does: exactly one batch, magic 2,
+no zstd before version 7.
 
-Kafka decodes every record and mends what it can: it renumbers offsets, and rewrites the max timestamp and
-the timestamp type. Nothing is rewritten here, so such a batch is refused where it is noticed. Where
-rules do not ask for records, nothing is decompressed, and only max_timestamp stands for their times.
-Attribute bits 7 to 15 mean nothing yet and are let through, as Kafka does.
+Kafka decodes every record and repairs offsets, max timestamp and timestamp type. Nothing is rewritten here: such a
+batch is refused if its records are decoded. If the rules do not require that, nothing is decompressed, and only
+max_timestamp is checked. Attribute bits 7 to 15 are unused and accepted, as in Kafka.
 
-A batch that no reader could unpack is refused whatever the rules are. Its block headers nearly always tell that it can
-be (`unpacked`); where they do not, it is unpacked here.
+A batch that exceeds the decompression limit is always refused. Its block headers nearly always prove that it does not
+(`decompressed_size`); otherwise it is decompressed here.
 
-Looking at records takes long: 3 million of them, in a batch of 4 KB, some seconds. A caller that cannot wait passes
-`has_loop_time`, and then gets `TooLongToValidate` instead of a long wait: whatever this function does on the event
-loop is bounded by RECORDS_ON_LOOP_MAX and UNPACKED_ON_LOOP_MAX. The caller then does the same elsewhere, without
-`has_loop_time`.
+Validating records may take long: 3 million of them, in a batch of 4 KB, take seconds. A caller on the event loop
+passes `has_loop_time` and gets `TooLongToValidate` instead: work on the event loop is bounded by RECORDS_ON_LOOP_MAX
+and UNPACKED_ON_LOOP_MAX. The caller then validates in another process, without `has_loop_time`.
 """
 
 from collections.abc import Callable, Sequence
@@ -48,22 +46,22 @@ from .decompressed_size import RECORD_BYTES_MIN, surely_fits
 from .errors import CorruptBatch, DecompressedTooLarge, TooLongToValidate
 
 RECORD_ERRORS_MAX = 100
-"""After so many faults nothing more is looked at; a batch may hold a million records that are wrong."""
+"""Validation stops after this many faults; a batch may have a million invalid records."""
 
 RECORDS_ON_LOOP_MAX = 1000
-"""Records of one batch that are decoded on the event loop: 1 to 3 ms."""
+"""Most records of one batch decoded on the event loop, in 1 to 3 ms."""
 
 UNPACKED_ON_LOOP_MAX = 128 * 1024
-"""Bytes to which one batch is unpacked on the event loop: less than 1 ms."""
+"""Most bytes that one batch decompresses to on the event loop, in less than 1 ms."""
 
 PACKED_ON_LOOP_MAX = 16 * 1024
-"""Bytes of a compressed batch that is unpacked on the event loop. In snappy they may be 3,000 blocks: 5 ms."""
+"""Largest compressed batch decompressed on the event loop. In snappy it may have 3,000 blocks, which take 5 ms."""
 
 HasLoopTime = Callable[[], bool]
 """Whether there is time left on the event loop to decode a small batch."""
 
 UNBOUNDED_MS = (1 << 63) - 1
-"""Kafka's default for message.timestamp.before.max.ms: any time."""
+"""Kafka's default for message.timestamp.before.max.ms: no limit."""
 
 _CODEC_MAX = max(Codec)
 
@@ -72,23 +70,23 @@ class InvalidBatch(KafkaError):
     """A produced batch is refused."""
 
     record_errors: list[tuple[int, str]]
-    """Which records are at fault (their index in the batch) and why; empty where it is the batch itself."""
+    """Index and error of each invalid record; empty if the batch as a whole is invalid."""
 
     def __init__(self, message: str, code: ErrorCode, record_errors: Sequence[tuple[int, str]] = ()) -> None:
         super().__init__(message, code)
         self.record_errors = list(record_errors)
 
     def __reduce__(self) -> tuple[type["InvalidBatch"], tuple[str, ErrorCode, list[tuple[int, str]]]]:
-        """It also comes back from another process."""
+        """Pickles the error, for child processes."""
         return type(self), (str(self), self.code, self.record_errors)
 
 
 @dataclass(frozen=True, slots=True)
 class ProduceRules:
-    """What a topic's settings, and who is writing, make of the checks."""
+    """Validation rules, by the topic's settings and by the writer."""
 
     max_message_bytes: int = 1024 * 1024 + 12
-    """Kafka's default: a mebibyte and the twelve bytes that the length field does not count."""
+    """Kafka's default: 1 MiB plus `LOG_OVERHEAD`."""
     compacted: bool = False
     """Every record must have a key; implies check_records."""
     check_records: bool = False
@@ -96,7 +94,7 @@ class ProduceRules:
     timestamp_before_max_ms: int = UNBOUNDED_MS
     timestamp_after_max_ms: int = 3_600_000
     log_append_time: bool = False
-    """The broker stamps the batch itself, so the producer's times may be anything."""
+    """The broker sets timestamps, so the producer's are not checked."""
     allow_control: bool = False
     """The writer is a coordinator or the Raft log: it may write control batches, choose offsets, and
     leave out sequence numbers, as a coordinator does for offsets committed in a transaction."""
@@ -106,9 +104,9 @@ class ProduceRules:
 def validate_produced(
     batch: RecordBatch, rules: ProduceRules, now_ms: TimestampMs, has_loop_time: HasLoopTime | None = None
 ) -> None:
-    """Raise InvalidBatch unless batch may be appended as it is.
+    """Raise InvalidBatch unless the batch may be appended unchanged.
 
-    With `has_loop_time`, raise TooLongToValidate where that takes longer than the event loop may be held.
+    With `has_loop_time`, raise TooLongToValidate if that would block the event loop.
     """
     if (
         batch.attributes <= _CODEC_MAX
@@ -127,13 +125,13 @@ def validate_produced(
             or surely_fits(batch.attributes, batch.view[RECORDS_AT:], rules.max_decompressed_bytes)
         )
     ):
-        return  # nothing to say, as of nearly every batch; what follows finds the words
+        return  # valid, as nearly every batch; the slower checks below name the fault
     validate_header(batch, rules, now_ms)
     validate_records(batch, rules, now_ms, has_loop_time)
 
 
 def validate_header(batch: RecordBatch, rules: ProduceRules, now_ms: TimestampMs) -> None:
-    """Raise InvalidBatch where the header, the CRC or the size say that batch may not be appended."""
+    """Raise InvalidBatch if header, CRC or size are invalid."""
     _check_bytes(batch, rules)
     _check_offsets(batch, rules)
     _check_origin(batch, rules)
@@ -147,8 +145,8 @@ def validate_header(batch: RecordBatch, rules: ProduceRules, now_ms: TimestampMs
 def validate_records(
     batch: RecordBatch, rules: ProduceRules, now_ms: TimestampMs, has_loop_time: HasLoopTime | None = None
 ) -> None:
-    """Raise InvalidBatch where the records of a batch with a sound header may not be appended; see
-    `validate_produced` for `has_loop_time`."""
+    """Raise InvalidBatch if the records of a batch with a valid header are invalid; `has_loop_time` as in
+    `validate_produced`."""
     checks_records = rules.check_records or rules.compacted
     if not checks_records and (
         not batch.is_compressed
@@ -177,7 +175,7 @@ def validate_records(
             raise TooLongToValidate from None
         raise InvalidBatch(str(error), error.code) from None
     except CorruptBatch as error:
-        # The CRC was right: these are the bytes that were sent. CORRUPT_MESSAGE would have them sent again.
+        # The CRC is right, so resending is useless. CORRUPT_MESSAGE would cause it.
         raise _invalid(str(error)) from None
 
 

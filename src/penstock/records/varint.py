@@ -34,7 +34,7 @@ def _encode(value: int) -> bytes:
 
 
 SHORT_VARINTS = tuple(_encode(value) for value in range(1024))
-"""The encodings of 0..1023, which are nearly all a batch needs; looking one up is five times as quick."""
+"""Encodings of 0..1023, which cover nearly all of a batch; a lookup is five times as fast."""
 
 
 def encode_varint(value: int) -> bytes:

@@ -1,23 +1,24 @@
-"""Compaction: writing segments anew with only the latest record of each key.
+"""Rewrites segments with only the latest record of each key (log compaction).
 
     before   A0 B1 | A2 C3 | B4 A5 B6=null |  active
     after    C3 A5 B6=null                 |  active      and later, without B6
 
-Two passes. The first reads the dirty part (what came since the last round) and notes each key's latest offset
-(`latest`). The second reads everything up to there and keeps a record if no later one has its key. Segments
-that have become small are merged.
+The first pass reads the dirty part (everything since the last round) and maps each key to its latest offset
+(`OffsetMap`). The second pass reads everything up to there and keeps a record if no later one has its key. Small
+segments are merged.
 
-Offsets never change, and a batch keeps its first and last offset, sequence and producer, however many of its
-records are left: so consumers, producer state and replicas go on as if nothing had happened. What else stays,
-as in Kafka's cleaner (KIP-534 for the horizon):
+Offsets never change, and a batch keeps its first and last offset, sequence and producer, however many of its records
+are left, so consumers, producer state and replicas are not affected. Also kept, as in Kafka's cleaner (KIP-534 for the
+delete horizon):
 
-- a tombstone (null value), for `delete.retention.ms` after the round that first met it; that time is noted in
-  the batch as its delete horizon;
-- a transaction's marker, until its records are gone, and then for as long as a tombstone;
-- an empty batch, where it carries the last sequence of a live producer, or the end of the cleaned range.
+- a tombstone (null value), for `delete.retention.ms` after the round that first read it; the batch's delete horizon
+has
+  that time;
+- a transaction marker, until its records are removed, and then as long as a tombstone;
+- an empty batch, if it has the last sequence of an active producer, or the end of the cleaned range.
 
-This module does the work on files alone and touches no state of the log: it can run in another process while
-the writer goes on. `compaction` plans a round, and puts the result in place.
+This module works on files alone and does not touch the log's state, so it can run in another process. `compaction`
+plans a round and installs the result.
 """
 
 from collections.abc import Iterable, Iterator
@@ -61,7 +62,7 @@ class SourceSegment(NamedTuple):
 
 
 class ProducerEnd(NamedTuple):
-    """What must stay of a live producer: the batch with its last record, or the marker with its last epoch."""
+    """The end of an active producer, which must be kept: its last record's batch, or the marker of its last epoch."""
 
     last_offset: Offset | None
     epoch: int
@@ -69,11 +70,11 @@ class ProducerEnd(NamedTuple):
 
 @dataclass(frozen=True)
 class CleaningPlan:
-    """All that a round needs to know; it can be sent to another process."""
+    """Input of a round; can be sent to another process."""
 
     directory: str
     segments: tuple[SourceSegment, ...]
-    """From the first one up to the first offset that may not be cleaned yet."""
+    """From the first segment up to `end`."""
     first_dirty: Offset
     end: Offset
     """First offset that may not be cleaned yet."""
@@ -86,11 +87,11 @@ class CleaningPlan:
     aborted: tuple[AbortedTxn, ...]
     producers: dict[ProducerId, ProducerEnd]
     generation: int = 0
-    """Of the log, when it was planned: after a truncation the result is worthless."""
+    """Generation of the log when the round was planned: a truncation voids the result."""
 
 
 class CleanedSegment(NamedTuple):
-    """A `.cleaned` family of files, synced, and the segments whose place it takes."""
+    """Synced `.cleaned` files of a segment, and the segments that it replaces."""
 
     base_offset: Offset
     size: int
@@ -105,7 +106,7 @@ class Cleaned(NamedTuple):
     bytes_read: int
     bytes_kept: int
     next_horizon_ms: TimestampMs | None
-    """When the first of the kept tombstones or markers may go."""
+    """When the first of the kept tombstones or markers expires."""
 
 
 def clean(vfs: Vfs, plan: CleaningPlan) -> Cleaned:
@@ -126,7 +127,7 @@ def _segment(files: OpenFiles, plan: CleaningPlan, old: SourceSegment) -> Segmen
 
 
 def _map_keys(files: OpenFiles, plan: CleaningPlan) -> OffsetMap:
-    """Note the latest offset of each key in the dirty part, as far as memory reaches."""
+    """Map the keys of the dirty part to their latest offsets, as far as memory allows."""
     latest = OffsetMap(plan.memory_bytes - 4 * IO_BYTES)
     latest.mapped_to = plan.first_dirty
     transactions = _Transactions(entry for entry in plan.aborted if entry.last_offset >= plan.first_dirty)
@@ -137,8 +138,8 @@ def _map_keys(files: OpenFiles, plan: CleaningPlan) -> OffsetMap:
         first = segment.find(plan.first_dirty)
         for position, batch in _sound_batches(segment, first.position if first else old.size):
             if batch.is_control:
-                transactions.meet_marker(batch)
-            elif not transactions.meet_data(batch):
+                transactions.see_marker(batch)
+            elif not transactions.see_data(batch):
                 if not latest.has_room(batch.count):
                     return latest
                 try:
@@ -152,8 +153,8 @@ def _map_keys(files: OpenFiles, plan: CleaningPlan) -> OffsetMap:
 
 
 def _sound_batches(segment: Segment, start: int) -> Iterator[tuple[int, RecordBatch]]:
-    """The batches of a segment from a position on. One that is not what was written ends the round, before anything is
-    decided by it: a batch that is written anew gets a checksum that fits it, whatever is in it."""
+    """The batches of a segment from a position on. A damaged one ends the round with an error: a rewritten batch gets
+    a valid checksum, which would hide the damage."""
     expected = segment.base_offset
     for position, batch in scan_batches(segment.file(), start, segment.size):
         if not batch.crc_valid():
@@ -219,9 +220,9 @@ class _Round:
     def _filter(
         self, source: Segment, position: int, batch: RecordBatch, transactions: "_Transactions"
     ) -> bytes | bytearray | memoryview | None:
-        """What is to stay of a batch; None for nothing at all."""
+        """The part of a batch to keep; None for nothing."""
         is_control = batch.is_control
-        disposable = transactions.meet_marker(batch) if is_control else transactions.meet_data(batch)
+        disposable = transactions.see_marker(batch) if is_control else transactions.see_data(batch)
         horizon = batch.delete_horizon_ms
         is_due = horizon is not None and horizon <= self.plan.now_ms
         self.records_read += max(batch.count, 0)
@@ -251,7 +252,7 @@ class _Round:
         return _shorten(batch, kept)
 
     def _must_stay(self, batch: RecordBatch) -> bool:
-        """Whether an empty batch must remember a producer's state, or where the cleaned range ends."""
+        """Whether an empty batch is needed for a producer's state or for the end of the cleaned range."""
         last = self.plan.producers.get(batch.producer_id) if batch.has_producer_id else None
         if last is not None:
             if last.last_offset is not None:
@@ -278,13 +279,13 @@ class _Round:
 
 
 class _Kept(NamedTuple):
-    """What `_keep` decided of a batch."""
+    """Result of `_keep`."""
 
     records: int
     pieces: list[bytes] | None
-    """The bytes of the records that stay; None where all of them do."""
+    """Bytes of the kept records; None if all are kept."""
     needs_horizon: bool
-    """It has a tombstone, or is a marker whose transaction is gone: it must know when it may go."""
+    """It has a tombstone, or is a marker whose records are removed: it needs a delete horizon."""
     max_timestamp_delta: int
 
 
@@ -294,7 +295,7 @@ _WHOLE = _Kept(0, None, False, 0)
 def _keep(  # noqa: C901, PLR0912, PLR0915  # a call for each varint would double the cost of cleaning
     data: bytes, batch: RecordBatch, latest: OffsetMap, *, drop_tombstones: bool
 ) -> _Kept | None:
-    """Decide on each record of a batch. Varints of one byte are written out, as in `OffsetMap.add`."""
+    """Decide on each record of a batch. Varints of one byte are inlined, as in `OffsetMap.add`."""
     newest = latest.by_key.get
     mapped_to = latest.mapped_to
     base_offset = batch.base_offset
@@ -313,7 +314,7 @@ def _keep(  # noqa: C901, PLR0912, PLR0915  # a call for each varint would doubl
             size, position = decode_varint(data, position)
             end = position + size
         if end <= position:
-            raise IndexError("a record without a length")  # or the walk would go in circles
+            raise IndexError("a record without a length")  # otherwise the loop would not end
         position += 1
         timestamp = data[position]
         if timestamp < 0x80:
@@ -335,7 +336,7 @@ def _keep(  # noqa: C901, PLR0912, PLR0915  # a call for each varint would doubl
         else:
             size, position = decode_varint(data, position)
         if size < 0:
-            stays = offset >= mapped_to  # no key: no place in a compacted log
+            stays = offset >= mapped_to  # no key: not kept in a compacted log
             is_tombstone = False
         else:
             key = data[position : position + size]
@@ -366,7 +367,7 @@ def _keep(  # noqa: C901, PLR0912, PLR0915  # a call for each varint would doubl
 
 
 def _shorten(batch: RecordBatch, kept: _Kept) -> bytearray:
-    """The same batch with fewer records: header fields that speak of offsets, sequences and base time stay."""
+    """The same batch with fewer records; offsets, sequences and base timestamp do not change."""
     assert kept.pieces is not None
     payload = b"".join(kept.pieces)
     if batch.is_compressed:
@@ -382,7 +383,7 @@ def _shorten(batch: RecordBatch, kept: _Kept) -> bytearray:
 
 
 def _rebuild(batch: RecordBatch, kept: _Kept, horizon: TimestampMs | None) -> bytes:
-    """The batch with a delete horizon, which takes the base timestamp's place: every record is written anew."""
+    """The batch with a delete horizon, which replaces the base timestamp: every record is rewritten."""
     builder = BatchBuilder(
         batch.base_offset,
         codec=batch.codec,
@@ -412,7 +413,7 @@ def _records_of(batch: RecordBatch, kept: _Kept) -> Iterator[Record]:
 
 
 class _Writer:
-    """One `.cleaned` segment: takes what stays of neighbouring segments, in large writes."""
+    """Writes one `.cleaned` segment from the kept batches of consecutive segments, in large writes."""
 
     def __init__(self, files: OpenFiles, plan: CleaningPlan, base_offset: Offset) -> None:
         self._files = files
@@ -425,7 +426,7 @@ class _Writer:
         self.replaces: list[Segment] = []
 
     def has_room(self, old: SourceSegment, plan: CleaningPlan) -> bool:
-        """Whether a segment still fits in for certain, even if all of it stays."""
+        """Whether a whole segment still fits."""
         segment = self._segment
         return (
             segment.size + self._pending_bytes + old.size <= plan.segment_bytes
@@ -449,7 +450,7 @@ class _Writer:
             self._pending, self._pending_bytes = [], 0
 
     def finish(self, transactions: "_Transactions") -> CleanedSegment:
-        """Write and sync everything; the file is as old as the youngest one that it replaces."""
+        """Write and sync everything; the file gets the modification time of the last one that it replaces."""
         self._write()
         segment = self._segment
         segment.txn_index.start(transactions.take_kept())
@@ -465,17 +466,17 @@ class _Writer:
 
 
 class _Transactions:
-    """Which batches belong to aborted transactions, and which markers have outlived their records."""
+    """Tracks which batches belong to aborted transactions, and which markers have no records left."""
 
     def __init__(self, aborted: Iterable[AbortedTxn]) -> None:
         self._ahead = sorted(aborted, key=lambda entry: entry.first_offset, reverse=True)
         self._open_aborted: dict[ProducerId, list[AbortedTxn | bool]] = {}
-        """Aborted transactions that we are inside of, and whether a batch of theirs was met."""
+        """Aborted transactions that are open at the current offset, and whether a batch of them was read."""
         self._open_committed: set[ProducerId] = set()
         self._kept: list[AbortedTxn] = []
 
     def take_kept(self) -> list[AbortedTxn]:
-        """Aborted transactions whose records were met since the last call: for the new transaction index."""
+        """Aborted transactions whose records were read since the last call, for the new transaction index."""
         kept, self._kept = self._kept, []
         return kept
 
@@ -484,8 +485,8 @@ class _Transactions:
             entry = self._ahead.pop()
             self._open_aborted.setdefault(entry.producer_id, [entry, False])
 
-    def meet_data(self, batch: RecordBatch) -> bool:
-        """Take note of a data batch; True if it was aborted and need not stay."""
+    def see_data(self, batch: RecordBatch) -> bool:
+        """Track a data batch; True if it was aborted and can be removed."""
         self._advance(batch.last_offset)
         if not batch.is_transactional:
             return False
@@ -495,7 +496,7 @@ class _Transactions:
             and isinstance(entry[0], AbortedTxn)
             and entry[0].last_offset < batch.base_offset
         ):
-            # It ends at a hole, not at a marker: what comes behind it is another transaction.
+            # It ends at a hole, not at a marker: later batches belong to another transaction.
             del self._open_aborted[batch.producer_id]
             if entry[1]:
                 self._kept.append(entry[0])
@@ -506,8 +507,8 @@ class _Transactions:
         entry[1] = True
         return True
 
-    def meet_marker(self, batch: RecordBatch) -> bool:
-        """Take note of a marker; True if nothing of its transaction was met, so that it need not stay."""
+    def see_marker(self, batch: RecordBatch) -> bool:
+        """Track a marker; True if no record of its transaction was read, so that it can be removed."""
         self._advance(batch.last_offset)
         for record in batch.records():
             kind = parse_control(record).type

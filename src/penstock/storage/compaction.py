@@ -1,8 +1,7 @@
-"""Deciding when a log is cleaned, and putting the result in place.
+"""Plans the compaction of a log and installs the result.
 
-A round is planned and finished by the log's writer; what lies between (`cleaner.clean`) may run in another
-process. While it runs the writer appends, rolls and deletes as ever: should segments of the plan have left
-the log meanwhile, the result is thrown away.
+The log's writer plans and installs a round; `cleaner.clean` may run in another process in between, while the writer
+appends, rolls and deletes as usual. If segments of the plan left the log meanwhile, the result is discarded.
 """
 
 from penstock.base.ids import Offset, TimestampMs
@@ -18,10 +17,10 @@ DEDUPE_BUFFER_BYTES = 128 * 2**20
 
 
 def cleanable_end(log: Log, now_ms: TimestampMs, high_watermark: Offset) -> Offset:
-    """First offset that may not be cleaned yet.
+    """First offset that may not be compacted yet.
 
-    Neither the active segment, nor what is not replicated, nor an open transaction, nor records younger
-    than `min.compaction.lag.ms`; and nothing behind a hole, whose place must stay between two segments.
+    Excludes the active segment, unreplicated records, open transactions, records younger than
+    `min.compaction.lag.ms`, and everything after a hole, which must stay between two segments.
     """
     end = min(log.segments.active.base_offset, high_watermark, log.last_stable)
     end = min([end, *(hole.start for hole in log.segments.holes(log.log_start))])
@@ -34,7 +33,7 @@ def cleanable_end(log: Log, now_ms: TimestampMs, high_watermark: Offset) -> Offs
 
 
 def is_due(log: Log, now_ms: TimestampMs, high_watermark: Offset) -> bool:
-    """Whether enough has come since the last round, or a tombstone or a record has waited long enough."""
+    """Whether the dirty part is large enough, or a tombstone or a record is old enough."""
     if not log.settings.is_compacted:
         return False
     if log.tombstones_until is not None and now_ms >= log.tombstones_until:
@@ -60,9 +59,9 @@ def is_due(log: Log, now_ms: TimestampMs, high_watermark: Offset) -> bool:
 def plan_cleaning(
     log: Log, now_ms: TimestampMs, high_watermark: Offset, *, memory_bytes: int = DEDUPE_BUFFER_BYTES
 ) -> CleaningPlan | None:
-    """Plan a round over everything that may be cleaned; None if there is nothing.
+    """Plan a round over everything that may be compacted; None if there is nothing.
 
-    The recovery point is brought past it first: recovery takes offsets past it to be without gaps.
+    The recovery point is advanced past it first: recovery expects no offset gaps after it.
     """
     end = cleanable_end(log, now_ms, high_watermark)
     segments = tuple(
@@ -101,16 +100,16 @@ def plan_cleaning(
 
 
 def install(log: Log, plan: CleaningPlan, cleaned: Cleaned) -> Removal:
-    """Put cleaned segments in the place of the old ones; the old files are removed later.
+    """Replace the old segments by cleaned ones; the old files are removed later.
 
-    The caller saves `log.clean_to` afterwards: should that be lost, a round is repeated, no harm done.
+    The caller saves `log.clean_to` afterwards: if that is lost, the round is repeated, which is harmless.
     """
     paths: list[str] = []
     try:
         if not _still_fits(log, plan, cleaned):
             discard(log, cleaned)
             return Removal(log.vfs, ())
-        # A crash from here on must not take the segments that go for segments that were lost.
+        # After a crash from here on, the replaced segments must not count as lost.
         log.points.leave_out(log.partition, {base for each in cleaned.segments for base in each.replaces})
         for each in cleaned.segments:
             paths += _swap_in(log, each)
@@ -122,7 +121,7 @@ def install(log: Log, plan: CleaningPlan, cleaned: Cleaned) -> Removal:
 
 
 def discard(log: Log, cleaned: Cleaned) -> None:
-    """Remove the files of a round that is not wanted any more."""
+    """Remove the files of a discarded round."""
     for each in cleaned.segments:
         for kind in names.SEGMENT_KINDS:
             path = f"{log.directory}/{names.segment_file(each.base_offset, kind, names.CLEANED)}"
@@ -139,7 +138,7 @@ def _still_fits(log: Log, plan: CleaningPlan, cleaned: Cleaned) -> bool:
 
 
 def _swap_in(log: Log, cleaned: CleanedSegment) -> list[str]:
-    """One cleaned segment. It is served under its `.swap` names while the old files make room."""
+    """Install one cleaned segment. It is read under its `.swap` names until the old files are renamed."""
     swap.commit(log.vfs, log.directory, cleaned.base_offset)
     fresh = Segment(
         log.files,
@@ -163,7 +162,7 @@ def _swap_in(log: Log, cleaned: CleanedSegment) -> list[str]:
 def compact(
     log: Log, now_ms: TimestampMs, high_watermark: Offset, *, memory_bytes: int = DEDUPE_BUFFER_BYTES
 ) -> tuple[Cleaned, Removal] | None:
-    """Plan, clean and install one round here and now."""
+    """Plan, clean and install one round."""
     plan = plan_cleaning(log, now_ms, high_watermark, memory_bytes=memory_bytes)
     if plan is None:
         return None

@@ -1,12 +1,12 @@
-"""How Kafka names files and directories in a log directory.
+"""Kafka's names of files and directories in a log directory.
 
-A partition is a directory `<topic>-<partition>`; a segment is a family of files that share a base offset
-in twenty digits. A file on its way in or out of the log carries a second suffix:
+A partition is a directory `<topic>-<partition>`; the files of a segment share its base offset in twenty digits. A file
+that is being added or removed has a second suffix:
 
     00000000000000000000.log            part of the log
-    00000000000000000000.log.cleaned    being written by the cleaner, worthless after a crash
-    00000000000000000000.log.swap       finished by the cleaner, taking its place: a crash completes it
-    00000000000000000000.log.deleted    out of the log, to be removed
+    00000000000000000000.log.cleaned    being written by the cleaner, removed after a crash
+    00000000000000000000.log.swap       complete, replaces old segments; completed after a crash
+    00000000000000000000.log.deleted    no longer part of the log, to be removed
 """
 
 import re
@@ -21,7 +21,7 @@ TIME_INDEX = ".timeindex"
 TXN_INDEX = ".txnindex"
 SNAPSHOT = ".snapshot"
 SEQUENCES = ".sequences"
-"""Ours, beside Kafka's `.snapshot`: the last batches of each producer, where Kafka keeps one."""
+"""Ours, beside Kafka's `.snapshot`: the last batches of each producer; Kafka keeps one."""
 TOMB = ".tomb"
 """Ours: this segment is being deleted."""
 
@@ -45,14 +45,14 @@ class SegmentFile(NamedTuple):
     base_offset: Offset
     kind: str
     state: str
-    """`""` for a file of the log, else one of CLEANED, SWAP, DELETED."""
+    """`""` for a file of the log, otherwise CLEANED, SWAP or DELETED."""
 
 
 def segment_file(base_offset: Offset, kind: str, state: str = "") -> str:
     return f"{base_offset:020d}{kind}{state}"
 
 
-@lru_cache(maxsize=4096)  # most partitions have files of the same names
+@lru_cache(maxsize=4096)  # most partitions have files with the same names
 def parse_segment_file(name: str) -> SegmentFile | None:
     found = _FILE.fullmatch(name)
     return SegmentFile(int(found[1]), found[2], found[3] or "") if found else None
@@ -63,7 +63,7 @@ def partition_dir(partition: TopicPartition) -> str:
 
 
 def parse_partition_dir(name: str) -> TopicPartition | None:
-    """The partition that a directory holds; None for any other name, a deleted partition's included."""
+    """The partition of a directory; None for any other name, including deleted partitions."""
     found = _PARTITION.fullmatch(name)
     if found is None or is_leaving(name):
         return None
@@ -71,7 +71,7 @@ def parse_partition_dir(name: str) -> TopicPartition | None:
 
 
 def deleted_partition_dir(partition: TopicPartition, unique: str) -> str:
-    """The name that a deleted partition waits under until its files are gone."""
+    """The name of a deleted partition until its files are removed."""
     return _leaving_dir(partition, unique, "delete")
 
 
@@ -81,7 +81,7 @@ def stray_partition_dir(partition: TopicPartition, unique: str) -> str:
 
 
 def _leaving_dir(partition: TopicPartition, unique: str, state: str) -> str:
-    """As Kafka names it: at most 255 long, for which the topic's name is cut."""
+    """As Kafka does: at most 255 characters, with a shortened topic name."""
     suffix = f"-{partition.partition}.{unique}-{state}"
     return partition.topic[: 255 - len(suffix)] + suffix
 
@@ -96,12 +96,12 @@ def is_deleted_partition_dir(name: str) -> bool:
 
 
 def parse_stray_dir(name: str) -> TopicPartition | None:
-    """The partition that a stray directory held, as far as its name tells; None for any other name."""
+    """The partition of a stray directory, by its name; None for any other name."""
     return parse_leaving_dir(name) if name.endswith("-stray") else None
 
 
 def parse_leaving_dir(name: str) -> TopicPartition | None:
-    """The same of a directory that was deleted, or set aside, or is on its way in."""
+    """The partition of a deleted, stray or future directory."""
     found = _LEAVING.fullmatch(name)
     held = None if found is None else _PARTITION.fullmatch(found[1])
     return None if held is None else TopicPartition(held[1], int(held[2]))

@@ -1,8 +1,8 @@
-"""The latest offset of each key: what the cleaner knows of the dirty part of a log.
+"""The latest offset of each key in the dirty part of a log, as Kafka's OffsetMap.
 
-Memory is bounded. Keys of 16 bytes or more are represented by a 128-bit digest, as in Kafka's cleaner, so an
-entry costs about the same whatever the keys are; when the map is full, the round ends at that point of the
-log, and the next one goes on from there.
+Memory is bounded. Keys of 16 bytes or more are replaced by a 128-bit digest, as in Kafka's cleaner, so the cost of an
+entry hardly depends on the keys. When the map is full, the round ends at that offset, and the next one continues
+there.
 """
 
 from hashlib import md5
@@ -11,7 +11,7 @@ from penstock.base.ids import Offset
 from penstock.records.varint import decode_varint
 
 ENTRY_BYTES = 200
-"""What an entry takes in a dictionary, measured: a small bytes object and an integer (33 + 15 and 32 bytes,
+"""Measured memory of a dictionary entry: a small bytes object and an integer (33 + 15 and 32 bytes,
 rounded up by the allocator), a slot, and the copy of all slots while the dictionary grows."""
 
 DIGEST_BYTES = 16
@@ -27,14 +27,14 @@ class OffsetMap:
         """Every record below this offset is in the map."""
 
     def has_room(self, records: int) -> bool:
-        """Whether a batch of so many records fits for certain; the first one always does."""
+        """Whether a batch of this many records certainly fits; the first one always does."""
         return not self.by_key or len(self.by_key) + records <= self.keys_max
 
     def add(self, data: bytes, count: int, base_offset: Offset, from_offset: Offset) -> None:
-        """Note the keys of a batch's records, given uncompressed, from an offset on.
+        """Add the keys of a batch's uncompressed records, from an offset on.
 
-        The one-byte varints are written out: this loop and the one in `cleaner` are where cleaning spends
-        its time. A malformed batch ends in IndexError, or in keys that no record has.
+        One-byte varints are inlined: compaction spends its time in this loop and the one in `cleaner`. A malformed
+        batch raises IndexError, or adds keys that no record has.
         """
         by_key = self.by_key
         position = 0
@@ -47,7 +47,7 @@ class OffsetMap:
                 size, position = decode_varint(data, position)
                 end = position + size
             if end <= position:
-                raise IndexError("a record without a length")  # or the walk would go in circles
+                raise IndexError("a record without a length")  # otherwise the loop would not end
             position += 1
             while data[position] >= 0x80:  # the timestamp
                 position += 1

@@ -1,12 +1,11 @@
 """A bounded cache of open files: 10,000 partitions must not need 10,000 descriptors.
 
-A `FileRef` stands for one file for as long as it has that name: when another file takes the name (a cleaned
-segment replacing an old one), it gets a ref of its own, so a reader that comes late can never put the old
-file in the new one's place. Dropping a file from the cache does not close it under a reader: whoever holds
-the `File` keeps it open, and it closes with the last reference.
+A `FileRef` identifies one file while it has its name: when another file takes the name (a cleaned segment replaces an
+old one), it gets a new ref, so that a late reader never caches the old file for the new one. Dropping a file from the
+cache does not close it for its readers: it is closed with the last reference.
 
-Unsynced data of a file that is closed early is not lost: a later sync through another descriptor covers it,
-and since Linux 4.17 reports a write-back error that nobody has seen yet.
+Unsynced data of a file that is closed early is not lost: a later sync through another descriptor covers it, and since
+Linux 4.17 reports a write-back error that was not reported yet.
 """
 
 from collections import OrderedDict
@@ -21,7 +20,7 @@ OPEN_FILES_MAX = 4096
 
 SMALL_FILE_BYTES = 1024
 SMALL_FILES_MAX = 16384
-"""Sealed indexes up to this size stay in memory once they were read, so many of them (about 20 MB at most)."""
+"""Size and number of sealed indexes that stay in memory once read (about 20 MB at most)."""
 
 
 class FileRef:
@@ -34,14 +33,14 @@ class FileRef:
 
 
 class OpenFiles:
-    """One cache serves all partitions of a data directory, from any thread: each step on the dictionary is
-    atomic, and the worst that a race does is to open or read a file twice."""
+    """One cache for all partitions of a data directory, used from any thread: each dictionary operation is atomic, and
+    a race at worst opens or reads a file twice."""
 
     def __init__(self, vfs: Vfs, open_max: int = OPEN_FILES_MAX, *, read_only: bool = False) -> None:
         self.vfs = vfs
         self.read_only = read_only
         self.sync_failed: Callable[[], None] = lambda: None
-        """Called, on any thread, when records could not be synced: what the kernel has of them is in doubt."""
+        """Called, on any thread, after a failed sync: the page cache may have bytes that the disk lacks."""
         self._open_max = open_max
         self._files: OrderedDict[FileRef, File] = OrderedDict()
         self._small: OrderedDict[FileRef, bytes] = OrderedDict()
@@ -52,7 +51,7 @@ class OpenFiles:
             try:  # noqa: SIM105  # suppress() costs more than all the rest, on every read and write
                 self._files.move_to_end(ref)
             except KeyError:
-                pass  # dropped by another thread just now; the file in hand stays good
+                pass  # dropped by another thread; this file stays valid
             return file
         file = self.vfs.open(ref.path, write=not self.read_only, create=create)
         self._files[ref] = file
@@ -68,9 +67,9 @@ class OpenFiles:
         return self._files.get(ref)
 
     def read_small(self, ref: FileRef) -> bytes | None:
-        """A small file that does not change, whole, from memory if it was read before; None if it is not small.
+        """The contents of a small file that does not change, cached; None if it is not small.
 
-        It is not kept open: it will not be needed again.
+        The file is not kept open.
         """
         data = self._small.get(ref)
         if data is None:
@@ -85,7 +84,7 @@ class OpenFiles:
         return data
 
     def forget_small(self, ref: FileRef) -> None:
-        """The file has changed after all."""
+        """Drop the cached contents of a file that changed."""
         self._small.pop(ref, None)
 
     def forget(self, ref: FileRef) -> None:

@@ -1,7 +1,7 @@
-"""Which segments have outlived their topic's settings, and taking them out of the log.
+"""Finds and deletes the segments that expired by the topic's settings.
 
-Only whole segments go, only from the front, and never past the high watermark: what is not replicated yet
-must not be deleted yet. When even the active segment has outlived its time, it is rolled first.
+Only whole segments are deleted, from the front, and never past the high watermark. If the active segment expired too,
+it is rolled first.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from penstock.storage.segment import Segment
 
 
 def expired(log: Log, now_ms: TimestampMs, high_watermark: Offset) -> list[Segment]:
-    """The segments at the front that may be deleted now, for any reason."""
+    """The segments at the front that can be deleted now."""
     by_start = list(_below_start(log))
     if not log.settings.is_deleted:
         return by_start
@@ -29,7 +29,7 @@ def expired(log: Log, now_ms: TimestampMs, high_watermark: Offset) -> list[Segme
 
 
 def _below_start(log: Log) -> Iterator[Segment]:
-    """Segments that DeleteRecords has hidden altogether. The active one stays, or there would be no log."""
+    """Segments that are completely below the log start. The active one is kept."""
     for index, segment in enumerate(log.segments[:-1]):
         if log.segments.end_of(index) > log.log_start:
             return
@@ -37,7 +37,7 @@ def _below_start(log: Log) -> Iterator[Segment]:
 
 
 def _too_old(log: Log, now_ms: TimestampMs) -> Iterator[Segment]:
-    """By `retention.ms`: the youngest record decides; records without a time never age."""
+    """By `retention.ms`: the latest timestamp decides; records without a timestamp do not expire."""
     if log.settings.retention_ms < 0:
         return
     for segment in log.segments:
@@ -50,7 +50,7 @@ def _too_old(log: Log, now_ms: TimestampMs) -> Iterator[Segment]:
 
 
 def _too_much(log: Log) -> Iterator[Segment]:
-    """By `retention.bytes`: as much from the front as still leaves at least that many bytes."""
+    """By `retention.bytes`: as many segments as leave at least that many bytes."""
     if log.settings.retention_bytes < 0:
         return
     excess = log.size_bytes - log.settings.retention_bytes
@@ -62,14 +62,14 @@ def _too_much(log: Log) -> Iterator[Segment]:
 
 
 def start_after(log: Log, segments: list[Segment]) -> Offset:
-    """Where the log starts once these segments, from the front, are gone."""
+    """The log start after these segments at the front are deleted."""
     return max(log.log_start, log.segments.end_of(len(segments) - 1))
 
 
 def delete_segments(log: Log, segments: list[Segment], now_ms: TimestampMs) -> Removal:
-    """Take segments from the front out of the log, in the crash-safe order; the files are removed later.
+    """Delete segments at the front of the log, in a crash-safe order; the files are removed later.
 
-    Producer state outlives them: the recovery point, which has a snapshot of it, is brought past them first.
+    Producer state must survive them: the recovery point, which has a snapshot of it, is advanced past them first.
     """
     if segments and segments[-1] is log.segments.active:
         log.roll(now_ms)
@@ -83,5 +83,5 @@ def delete_segments(log: Log, segments: list[Segment], now_ms: TimestampMs) -> R
     try:
         return begin_deletion(log.vfs, log.directory, leaving, log.log_start)
     except OSError as error:
-        # Out of the log all the same; the next start finds the files and finishes.
+        # They left the log in any case; the next start removes the files.
         raise StorageError(f"cannot delete from {log.directory}: {error.strerror or error}") from error

@@ -1,4 +1,4 @@
-"""What a log asks of a batch, and the codec it keeps it in: by its topic's settings, and by who appends."""
+"""Validation rules and codec of a log, by the topic's settings and the origin of a batch."""
 
 from enum import Enum
 from functools import lru_cache
@@ -25,7 +25,7 @@ CODECS = {
     "lz4": Codec.LZ4,
     "zstd": Codec.ZSTD,
 }
-"""The values of `compression.type`, but for `producer`."""
+"""Values of `compression.type`, except `producer`."""
 
 RECOMPRESSED_ON_LOOP_MAX = 16 * 1024
 """Bytes, packed and unpacked, of a batch that is brought into the topic's codec on the event loop: some 5 ms in the
@@ -33,7 +33,7 @@ slowest codec and level."""
 
 
 class Origin(Enum):
-    """Who appends, which decides what is checked."""
+    """The writer of a batch, which decides what is checked."""
 
     CLIENT = "client"
     COORDINATOR = "coordinator"
@@ -55,9 +55,9 @@ def rules_for(settings: LogSettings, origin: Origin) -> ProduceRules:
 def recompressed(
     batch: RecordBatch, codec: Codec, settings: LogSettings, has_loop_time: HasLoopTime | None = None
 ) -> RecordBatch:
-    """A client's batch in the topic's codec. As in Kafka the size limit holds before, and again after.
+    """A client's batch in the topic's codec. As in Kafka the size limit is checked before and after.
 
-    With `has_loop_time`, raises TooLongToValidate where that takes longer than the event loop may be held.
+    With `has_loop_time`, raises TooLongToValidate if that would block the event loop.
     """
     rules = rules_for(settings, Origin.CLIENT)
     limit = rules.max_message_bytes if codec is Codec.NONE else rules.max_decompressed_bytes
@@ -69,13 +69,13 @@ def recompressed(
         except DecompressedTooLarge:
             raise TooLongToValidate from None
         except CorruptBatch:
-            pass  # found again below, where it is told
+            pass  # reported below
     try:
         data = recompress(batch, codec, _level(settings, codec), limit)
     except DecompressedTooLarge as error:
         raise InvalidBatch(str(error), error.code) from error
     except CorruptBatch as error:
-        # The CRC was right: these are the bytes that were sent. CORRUPT_MESSAGE would have them sent again.
+        # The CRC is right, so resending is useless. CORRUPT_MESSAGE would cause it.
         raise InvalidBatch(str(error), ErrorCode.INVALID_RECORD) from error
     if len(data) > rules.max_message_bytes:
         raise InvalidBatch(

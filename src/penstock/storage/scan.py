@@ -1,8 +1,8 @@
-"""Walking the batches of a segment file, front to back.
+"""Reads the batches of a segment file, front to back.
 
-Every reader of whole files (recovery, index rebuilding, the cleaner, the tools) goes through here. The file
-is read in large steps into one buffer that is used again, so a batch is a view that is good only until the
-next one is asked for. What is not a batch ends the walk with `CorruptLog`, which names file and position.
+Used by everything that reads whole files: recovery, index rebuilding, compaction, tools. The file is read in large
+steps into a reused buffer, so each batch is valid only until the next one. Bytes that are not a batch raise
+`CorruptLog`, with file and position.
 """
 
 import re
@@ -18,22 +18,22 @@ from penstock.storage.errors import CorruptLog
 from penstock.vfs import File
 
 STEP_BYTES = 1 << 20
-"""As large as pays: beyond 1 MB a read costs the same for each byte, and the buffer leaves the CPU's cache."""
+"""Beyond 1 MB larger reads are not faster, and the buffer no longer fits into the CPU's cache."""
 
 RELATIVE_OFFSET_MAX = 2**31 - 1
 """Relative offsets and positions in indexes are int32: a segment spans at most this many offsets and bytes."""
 
 BATCH_BYTES_MAX = 128 * 2**20
-"""No batch is larger, whatever its length field says: readers would not take it either."""
+"""Largest batch: readers would not accept a larger one."""
 
 _LENGTH = Struct(">i")
 
 _WALK = Struct(">qiibIhiqq")
-"""The header up to the largest timestamp: all that finding a batch needs."""
+"""The header up to the largest timestamp."""
 
 
 class BatchPosition(NamedTuple):
-    """Where a batch lies in its segment file."""
+    """Position, size, offsets and timestamp of a batch in a segment file."""
 
     position: int
     size: int
@@ -46,7 +46,7 @@ class BatchPosition(NamedTuple):
 def scan_batches(
     file: File, start: int, end: int, *, step: int = STEP_BYTES
 ) -> Iterator[tuple[int, RecordBatch]]:
-    """Each batch between two positions, with its position; its CRC is for the caller to check."""
+    """Each batch between two positions, with its position. CRCs are not checked."""
     buffer = bytearray(min(step, max(end - start, 0)))
     while start < end:
         want = min(len(buffer), end - start)
@@ -56,7 +56,7 @@ def scan_batches(
             size = LOG_OVERHEAD + _LENGTH.unpack_from(buffer, consumed + LENGTH_AT)[0]
             left = min(end - start - consumed, BATCH_BYTES_MAX)
             if size > filled - consumed and LENGTH_MIN <= size <= left:
-                break  # whole in the file, not in the buffer
+                break  # complete in the file, but not in the buffer
             try:
                 if size > BATCH_BYTES_MAX:
                     raise CorruptBatch(f"the batch has {size} bytes, expected at most {BATCH_BYTES_MAX}")
@@ -81,9 +81,9 @@ def scan_batches(
 
 
 def walk_headers(file: File, start: int, end: int, *, step: int = 8192) -> Iterator[BatchPosition]:
-    """Where each batch between two positions lies, reading little more than headers.
+    """The position of each batch between two positions, reading little more than headers.
 
-    Small steps and no objects but the result: this is what a look-up by offset does after the index.
+    Used by lookups by offset after the index, so it reads in small steps and creates no other objects.
     """
     while start < end:
         buffer = file.pread(min(step, end - start), start)
@@ -113,9 +113,9 @@ def walk_headers(file: File, start: int, end: int, *, step: int = 8192) -> Itera
 def next_sound(file: File, start: int, end: int, offset: Offset) -> int | None:
     """Position of the first batch at or after start that is sound and does not go back in offsets.
 
-    What lies before start is damaged; where it says itself that it ends is tried first. Then every place is,
-    that has the shape of a header: an offset within a segment's reach of the one expected, a length that is
-    possible, magic 2, no attributes that do not exist.
+    The bytes before start are damaged. The end by their length field is tried first, then every position with a
+    plausible header: an offset within a segment's range of the expected one, a possible length, magic 2, known
+    attributes.
     """
     length = int.from_bytes(file.pread(4, start - 1 + LENGTH_AT), "big")
     likely = start - 1 + LOG_OVERHEAD + length
@@ -141,7 +141,7 @@ def _shape_of_header(offset: Offset) -> re.Pattern[bytes]:
 
 
 def _is_sound(file: File, position: int, end: int, offset: Offset) -> bool:
-    """Whether a sound batch lies at a position, at or after an offset."""
+    """Whether there is a sound batch at a position, at or after an offset."""
     header = file.pread(HEADER_BYTES, position)
     if position + HEADER_BYTES > end or len(header) < HEADER_BYTES:
         return False

@@ -1,7 +1,7 @@
-"""What a log has to sync, as work for any thread: the log prepares it, and makes it count when it is done.
+"""Flushes and checkpoints as work for any thread: prepared and finished by `LogFlusher`.
 
-Nothing here changes the log. Its writer goes on meanwhile, and finds out at the end whether the work still means
-something: see `LogFlusher`.
+Nothing here changes the log. Its writer continues meanwhile, and `LogFlusher` checks at the end whether the result is
+still valid.
 """
 
 from contextlib import suppress
@@ -16,17 +16,17 @@ from penstock.vfs import Draft, Vfs
 
 
 class FlushWork(NamedTuple):
-    """Files to sync, on any thread; `finish_flush` makes it count."""
+    """Files to sync, on any thread; then call `LogFlusher.finish_flush`."""
 
     log_end: Offset
     generation: int
     segments: tuple[tuple[Segment, int], ...]
     names_changed: int
     directory: str | None
-    """Set when new names must be made durable as well."""
+    """Set if new directory entries must be synced too."""
     vfs: Vfs
     topic_id: FileRef | None = None
-    """The file that says of which topic the log is, until it is durable: no record is before it."""
+    """`partition.metadata`, until it is durable: it must be before any record."""
 
     def run(self) -> None:
         self.sync_files()
@@ -34,14 +34,14 @@ class FlushWork(NamedTuple):
             self.vfs.sync_dir(self.directory)
 
     def lone_segment(self) -> Segment | None:
-        """The one whose file is all that there is to sync; None where there are more, or names."""
+        """The segment if its file is all there is to sync; otherwise None."""
         if self.directory is not None or self.topic_id is not None or len(self.segments) != 1:
             return None
         return self.segments[0][0]
 
     def sync_files(self) -> None:
         if self.topic_id is not None:
-            with suppress(FileNotFoundError):  # a log that was found without it
+            with suppress(FileNotFoundError):  # the log has none
                 file = self.vfs.open(self.topic_id.path, write=True)
                 try:
                     file.sync()
@@ -51,12 +51,12 @@ class FlushWork(NamedTuple):
             try:
                 segment.sync()
             except FileNotFoundError:
-                if not segment.gone:  # else it was cut off meanwhile, and the flush will not count
+                if not segment.gone:  # otherwise it was truncated meanwhile, and the flush is void
                     raise
 
 
 class CheckpointWork:
-    """What a checkpoint must sync, on any thread; see `LogFlusher.prepare_checkpoint`."""
+    """Files of a checkpoint to sync, on any thread; see `LogFlusher.prepare_checkpoint`."""
 
     def __init__(
         self,
@@ -75,18 +75,18 @@ class CheckpointWork:
         self.flush = flush
         self.is_flushed = flush is None
         self.refs = list(dict.fromkeys(refs))
-        """Indexes, snapshots, and the topic's id."""
+        """Indexes, snapshots and `partition.metadata`."""
         self.synced: list[FileRef] = []
-        """Those of them that are done, in the same order."""
+        """Those of them that are synced, in the same order."""
         self.epochs = epochs
         self.has_new_files = has_new_files
-        """Beside segments and the epochs."""
+        """New files other than segments and epochs."""
         self._directory = directory
         self._files = files
 
     def run(self) -> None:
         if self.flush is not None:
-            self.flush.sync_files()  # names are synced below, all of them at once
+            self.flush.sync_files()  # directory entries are synced once, in `sync_names`
             self.is_flushed = True
         for ref in self.refs:
             with suppress(FileNotFoundError):  # it left with its segment

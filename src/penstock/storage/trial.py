@@ -1,8 +1,7 @@
-"""A trial write: does the disk below a log directory take records again?
+"""Tests with a trial write whether a failed disk accepts records again.
 
-A file beside the partitions is written, synced and removed. It has a hole as long as the log that failed, so that what
-keeps a file from growing beyond a size is met too. Kafka looks at directories alone there, and a file that a crash
-leaves behind is written over by the next trial.
+Writes, syncs and removes a file beside the partitions. The write is at the size of the log that failed, so that limits
+of the file size apply too. Kafka ignores files there, and a leftover is overwritten by the next trial.
 """
 
 import errno
@@ -14,14 +13,14 @@ from penstock.vfs import Vfs
 TRIAL_FILE: Final = "trial-write.tmp"
 
 TRIAL_BYTES: Final = 1 << 20
-"""What must fit: a batch of the default `message.max.bytes`. With less room the next record could fail again."""
+"""A batch of the default `message.max.bytes`: with less room the next write could fail again."""
 
 ROOM_BYTES_MIN: Final = 2 * TRIAL_BYTES
-"""With less room nothing is tried: the trial would take, for a moment, what the metadata log needs."""
+"""With less room nothing is tried: the metadata log needs the rest."""
 
 
 def trial_write(vfs: Vfs, logs: str, position: int) -> None:
-    """Write to a file from a position on, sync it and remove it; `OSError` where the disk refuses."""
+    """Write to a file at a position, sync and remove it; `OSError` if the disk fails."""
     path = f"{logs}/{TRIAL_FILE}"
     if vfs.usage(logs).usable_bytes < ROOM_BYTES_MIN:
         raise OSError(errno.ENOSPC, f"fewer than {ROOM_BYTES_MIN} bytes are free", path)

@@ -1,12 +1,11 @@
-"""The transaction index of one segment: which aborted transactions a reader must skip.
+"""The transaction index of one segment: the aborted transactions that read_committed consumers skip.
 
 Entries are 34 bytes, in the order of their abort markers: int16 version 0, int64 producer id, int64 first
 offset of the transaction, int64 offset of its marker, int64 last stable offset when the marker was written.
 The last bounds a search: a transaction aborted later cannot have begun before it.
 
-Kafka's format has no checksum, and an entry that is gone or changed shows aborted records to readers of committed
-ones: so what was written is remembered elsewhere (`FileSum`, in `checkpoint.json`), and a file that has something else
-in its place is as good as lost.
+Kafka's format has no checksum, and a missing or damaged entry would expose aborted records. So `checkpoint.json` has a
+checksum (`FileSum`), and a file that does not match it is rebuilt from the log.
 """
 
 from collections.abc import Iterable
@@ -25,7 +24,7 @@ class AbortedTxn(NamedTuple):
     producer_id: ProducerId
     first_offset: Offset
     last_offset: Offset
-    """The abort marker's own offset."""
+    """Offset of the abort marker."""
     last_stable_offset: Offset
 
     def encode(self) -> bytes:
@@ -33,21 +32,21 @@ class AbortedTxn(NamedTuple):
 
 
 class FileSum(NamedTuple):
-    """What the beginning of a file is known to be."""
+    """Size and checksum of the start of a file."""
 
     size: int
     crc: int
-    """CRC-32C of so many bytes."""
+    """CRC-32C of the first `size` bytes."""
 
     def fits(self, data: bytes) -> bool:
         return len(data) >= self.size and crc32c(data[: self.size]) == self.crc
 
 
 class TxnIndex:
-    """In memory while its segment is active, in its file once sealed; the same life as the other indexes.
+    """In memory while its segment is active, on disk once sealed, as the other indexes.
 
-    A sealed segment always has the file, an empty one where nothing was aborted: so a missing file is known
-    to be lost, and is rebuilt before anyone reads committed data past it. (Kafka leaves an empty one out.)
+    A sealed segment always has the file, empty if nothing was aborted, so a missing file is detected, and rebuilt
+    before committed records are read past it. (Kafka leaves an empty one out.)
     """
 
     __slots__ = ("_entries", "_files", "_is_lost", "_is_written", "ref", "sum")
@@ -58,10 +57,11 @@ class TxnIndex:
         self._entries: list[AbortedTxn] | None = None
         self._is_written = False
         self._is_lost = False
-        """Earlier entries are not known: nothing is told or written until the log was asked (`restore`)."""
+        """Earlier entries are unknown: nothing is returned or written until they are rebuilt from the log
+        (`restore`)."""
         self.sum: FileSum | None = None
-        """Of what was last written to the file, or read from it where that was not known; None for nothing. The file
-        may have grown since."""
+        """Checksum of the file as last written, or as read if that was unknown; None if empty. The file may have grown
+        since."""
 
     def start(self, entries: Iterable[AbortedTxn] = ()) -> None:
         self._entries = list(entries)
@@ -69,9 +69,9 @@ class TxnIndex:
         self._is_lost = False
 
     def load(self, *, below: Offset, is_empty: bool = False) -> None:
-        """Bring the entries into memory whose marker lies below an offset.
+        """Load the entries whose marker is below an offset.
 
-        With `is_empty` the file is known to be there and to hold none.
+        With `is_empty` the file is known to exist and to be empty.
         """
         if is_empty and self.sum is None:
             self.start()
@@ -80,7 +80,7 @@ class TxnIndex:
             self.take(self, below=below)
 
     def take(self, other: "TxnIndex", *, below: Offset) -> None:
-        """Begin with the entries of another index whose marker lies below an offset."""
+        """Start with the entries of another index whose marker is below an offset."""
         try:
             self.start(entry for entry in other.entries() if entry.last_offset < below)
         except BadCheckpoint:
@@ -88,11 +88,11 @@ class TxnIndex:
             self._is_lost = True
 
     def restore(self, entries: Iterable[AbortedTxn]) -> None:
-        """Take what the log says, and what was appended since the entries before it were lost."""
+        """Set the earlier entries, rebuilt from the log, before those appended since."""
         self.start(_in_order((*entries, *(self._entries or ()))))
 
     def add(self, entries: Iterable[AbortedTxn]) -> None:
-        """Take in transactions that end at a hole, wherever in the segment that lies."""
+        """Add transactions that end at a hole, anywhere in the segment."""
         known = list(self.entries())
         added = [entry for entry in entries if entry not in known]
         if added:
@@ -105,12 +105,12 @@ class TxnIndex:
 
     @property
     def is_lost(self) -> bool:
-        """Whether earlier entries are not known, in its file or in memory."""
+        """Whether earlier entries are unknown, on disk or in memory."""
         return self._is_lost
 
     @property
     def is_partial(self) -> bool:
-        """Whether it has later entries and not the earlier ones."""
+        """Whether it has later entries but not the earlier ones."""
         return self._is_lost and bool(self._entries)
 
     def entries(self) -> list[AbortedTxn]:
@@ -137,7 +137,7 @@ class TxnIndex:
         return self._entries is None or self._is_written or self._is_lost
 
     def write(self) -> bool:
-        """Bring the file up to what is in memory; True if it had to change. Not synced."""
+        """Write entries that the file lacks; True if it changed. Not synced."""
         if self._entries is None or self.is_saved:
             return False
         file = self._files.open(self.ref, create=True)
@@ -152,18 +152,18 @@ class TxnIndex:
         return has_changed
 
     def doubt(self) -> None:
-        """Have the file written again: a sync of it failed, which says nothing about what is on disk."""
+        """Rewrite the file at the next save: a sync of it failed, so its contents are unknown."""
         if self._entries is None:
             self.load(below=2**63 - 1)
         self._is_written = False
 
     def release(self) -> None:
-        """Leave the entries to the file, which must be up to date."""
+        """Drop the entries from memory; the file must be up to date."""
         self._entries = None
 
 
 def _in_order(entries: Iterable[AbortedTxn]) -> Iterable[AbortedTxn]:
-    """By marker; the last that is said of a transaction counts."""
+    """Sort by marker; of several entries of a transaction the last one counts."""
     by_marker = {(entry.last_offset, entry.producer_id): entry for entry in entries}
     return (by_marker[each] for each in sorted(by_marker))
 
@@ -177,7 +177,7 @@ def decode_aborted(data: bytes, path: str) -> list[AbortedTxn]:
         entry = AbortedTxn(*fields)
         if version != 0:
             raise BadCheckpoint(f"{path}: entry {len(entries)} has version {version}, expected 0")
-        # Several may end at one hole, where their markers are not known.
+        # Several may end at one hole, where their markers are unknown.
         if not last_offset <= entry.last_offset or entry.first_offset >= entry.last_offset:
             raise BadCheckpoint(f"{path}: entry {len(entries)} ends at {entry.last_offset}, out of order")
         if not last_stable <= entry.last_stable_offset <= entry.last_offset + 1:

@@ -1,12 +1,11 @@
-"""Record batches that a response promises and that are read from the segment only as they are sent.
+"""Record batches of a Fetch response that are read from the segment while they are sent.
 
-A Fetch response may carry 55 MB. Reading all of it before the client has taken the first byte would let every client
-that does not read hold that much memory. An `UnreadRecords` fixes which bytes of which file the response carries, and
-hands them out in steps.
+A Fetch response may have 55 MB. Reading all of it in advance would hold that much memory for every client that does
+not read. An `UnreadRecords` fixes the bytes of the response and reads them in steps.
 
-The bytes do not change in between. A segment that retention deletes or the cleaner replaces keeps its file open for
-those who still read it (`Segment.last_file`). Truncation rewrites the file in place; then `take` raises, and the
-connection must end, because the length of the response has been sent already.
+The bytes do not change meanwhile. A segment that is deleted or compacted keeps its file open (`Segment.last_file`).
+Truncation changes the file in place; then `take` raises, and the connection must be closed, because the length of the
+response has been sent.
 """
 
 from penstock.base.ids import Offset
@@ -16,7 +15,7 @@ from penstock.storage.segment import Segment
 
 
 class UnreadRecords:
-    """A stretch of a segment that begins with a batch; the last batch may be cut short."""
+    """A byte range of a segment that starts with a batch; the last batch may be partial."""
 
     __slots__ = ("_end", "_position", "_segment", "_size")
 
@@ -27,7 +26,7 @@ class UnreadRecords:
         self._size = size
 
     def __len__(self) -> int:
-        """Bytes in all, whether they have been taken or not: what the response announces."""
+        """Total bytes, taken or not: the length in the response."""
         return self._size
 
     @property
@@ -36,13 +35,13 @@ class UnreadRecords:
         return self._end - self._position
 
     def take(self, bytes_max: int) -> bytes:
-        """Read the next bytes, at most so many. Raises `StorageError` where they are not there any more."""
+        """Read the next bytes, up to a number. Raises `StorageError` if they no longer exist."""
         data = self.peek(bytes_max)
         self._position += len(data)
         return data
 
     def peek(self, bytes_max: int) -> bytes:
-        """Read the next bytes without moving on."""
+        """Read the next bytes without taking them."""
         wanted = min(bytes_max, self.left)
         segment = self._segment
         try:
@@ -69,10 +68,10 @@ class UnreadRecords:
             data = file.pread(wanted, self._position)
             if is_gone or not segment.gone:
                 return data
-            # It left the log just now, and what was opened may be what took its name.
+            # It has just left the log, and the opened file may be its replacement.
 
     def end_offset(self, at_most: Offset) -> Offset:
-        """First offset behind these batches, counting one that is cut short; `at_most` where the index is damaged."""
+        """First offset after these batches, including a partial one; `at_most` if the index is damaged."""
         segment = self._segment
         end = at_most
         try:

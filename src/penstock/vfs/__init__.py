@@ -1,4 +1,4 @@
-"""The disk behind an interface: the real one, one in memory that can lose power, one that fails on demand."""
+"""The disk behind an interface: the real disk, a memory disk that can lose power, a disk that fails on demand."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load the disks for tests when they are first asked for: a node that serves never pays for them."""
+    """Import the test disks on first use, so that a broker does not load them."""
     if name == "MemoryDisk":
         from penstock.vfs.memory import MemoryDisk  # noqa: PLC0415
 

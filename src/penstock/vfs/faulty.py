@@ -1,4 +1,4 @@
-"""A disk that fails on demand, around any other.
+"""A disk that fails on demand; wraps any other disk.
 
     disk = FaultyDisk(MemoryDisk(), rng=rng)
     disk.fail("sync", path="*.log", error=errno.EIO, times=1)
@@ -7,12 +7,11 @@
     disk.capacity = disk.used + 4096
 
 A rule matches operations by name and paths by shell pattern (`*` crosses slashes); a rename matches by
-either of its paths. Every rule has a number of times, without which it holds until `cancel`, and may let
-the first few matches pass (`after`). Of several rules that fit, delays add up, and the oldest failure wins.
+either of its paths. A rule applies a number of times, or until `cancel`, and may skip the
+first matches (`after`). If several rules match, delays add up, and the oldest failure wins.
 
-A sync that is made to fail drops the unsynced pages of a memory disk, as Linux does (see `File.sync`): of
-what was written some may be durable when there is an `rng`, nothing without it. The names in a directory
-stay as they were when its sync fails.
+A failed sync drops the unsynced pages of a memory disk, as Linux does (see `File.sync`): with an `rng` some of the
+writes may be durable, without it none. Directory entries do not change when the sync of a directory fails.
 """
 
 import errno
@@ -50,11 +49,11 @@ Predicate: TypeAlias = Callable[[str, str], bool]
 
 
 class Rule:
-    """One way in which the disk misbehaves; what the methods of `FaultyDisk` return."""
+    """One injected fault; returned by the methods of `FaultyDisk`."""
 
     def __init__(self, applies: Predicate, times: int | None, after: int) -> None:
         self.hits = 0
-        """How many operations it has struck."""
+        """Number of operations it was applied to."""
         self._applies = applies
         self._left = times
         self._to_pass = after
@@ -63,7 +62,7 @@ class Rule:
         self._left = 0
 
     def strikes(self, operation: Operation, *paths: str) -> bool:
-        """Whether this operation is struck; counts it."""
+        """Whether the rule applies to this operation; counts it."""
         if self._left == 0 or not any(self._applies(operation, path) for path in paths):
             return False
         if self._to_pass:
@@ -76,7 +75,7 @@ class Rule:
 
 
 class FaultyDisk(Vfs):
-    """Hands everything on to the inner disk, unless a rule or the capacity says otherwise."""
+    """Forwards everything to the inner disk, unless a rule or the capacity prevents it."""
 
     def __init__(
         self,
@@ -206,7 +205,7 @@ class FaultyDisk(Vfs):
         return self.inner.lock(path)
 
     def _strike(self, operation: Operation, *paths: str) -> None:
-        """Delay or fail the operation where a rule says so."""
+        """Delay or fail the operation if a rule matches."""
         for rule, seconds in self._delays:
             if self._sleep is not None and rule.strikes(operation, *paths):
                 self._sleep(seconds)
@@ -259,11 +258,11 @@ class FaultyFile:
         self._write(data, position)
 
     def _write(self, data: bytes, position: int) -> None:
-        """Write what the disk has room for, in as many pieces as it likes."""
+        """Write what fits on the disk, perhaps in several pieces."""
         disk = self._disk
         size = self._inner.size()
         room = disk._room()
-        # What is overwritten takes no room.
+        # Overwritten bytes take no space.
         fits = len(data) if room is None else min(len(data), max(0, size + room - position))
         try:
             for piece in disk._pieces(self.path, data[:fits]):

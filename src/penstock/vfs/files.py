@@ -1,15 +1,15 @@
-"""What is done with whole files and trees, on any disk."""
+"""Operations on whole files and directory trees, on any disk."""
 
 import errno
 
 from penstock.vfs.interface import Vfs
 
 DRAFT = ".tmp"
-"""Behind the name of a file, that of its next content."""
+"""Suffix of a file's next content."""
 
 
 def join(*parts: str) -> str:
-    """Put parts together with one `/` between each two; empty ones are left out."""
+    """Join parts with `/`; empty ones are left out."""
     path = "/".join(part.rstrip("/") or "/" for part in parts if part)
     return path.replace("//", "/")
 
@@ -29,10 +29,10 @@ def read_file(vfs: Vfs, path: str) -> bytes:
 
 
 class Draft:
-    """A file's next content, under another name: `replace_file` in steps, for who may not wait for the disk.
+    """A file's next content under a temporary name: `replace_file` in steps, without blocking.
 
-    Made here, then `sync` on any thread, `install` here, and at last `sync_dir` of its directory on any thread. Of two
-    drafts for one path the later takes the earlier one's place, which must not be installed any more.
+    Create it, `sync` on any thread, `install`, and `sync_dir` of its directory on any thread. A later draft of the
+    same path replaces an earlier one, which must not be installed.
     """
 
     __slots__ = ("_file", "_vfs", "path")
@@ -48,16 +48,17 @@ class Draft:
         self._file.sync()
 
     def install(self) -> None:
-        """Give it its name, which `sync_dir` makes durable: after a crash there is the old content or the new."""
+        """Rename it into place, which `sync_dir` makes durable: after a crash the file has the old or the new
+        content."""
         self._file.close()
         self._vfs.rename(self.path + DRAFT, self.path)
 
 
 def replace_file(vfs: Vfs, path: str, data: bytes) -> None:
-    """Give the file this content, durably: after a crash there is the old content or the new, never a mix.
+    """Replace a file's content durably: after a crash it has the old or the new content, never a mix.
 
-    The content goes to `<path>.tmp` first. One that a crash or a full disk left behind is written over by
-    the next call, whole: so a sync that failed on it puts nothing in doubt.
+    The content is written to `<path>.tmp` first. The next call overwrites a leftover completely, so a failed sync of
+    it has no effect.
     """
     draft = path + DRAFT
     file = vfs.open(draft, write=True, create=True)
@@ -83,17 +84,16 @@ def make_dirs_durably(vfs: Vfs, path: str) -> None:
 
 
 def remove_tree(vfs: Vfs, path: str) -> None:
-    """Remove a file or a directory with all that is in it; what is gone already is fine.
+    """Remove a file or a directory with its contents, if it exists.
 
-    Durable only after `sync_dir` of the parent. A symbolic link to a directory is removed as a link: what
-    it points to is left alone.
+    Durable only after `sync_dir` of the parent. A symbolic link to a directory is removed, not its target.
     """
     try:
         vfs.remove(path)
     except FileNotFoundError:
         pass
     except OSError as error:
-        # Linux says EISDIR of a directory, macOS EPERM.
+        # For a directory Linux returns EISDIR, macOS EPERM.
         if error.errno not in (errno.EISDIR, errno.EPERM):
             raise
         for entry in vfs.list_dir(path):

@@ -3,15 +3,15 @@
 Everything below `server` reaches files through a `Vfs`, so that the same code runs on the real disk,
 on a memory disk that can lose power, and on a disk that fails on demand.
 
-Three promises hold on every implementation, and nothing more may be relied upon:
+Every implementation guarantees three things, and callers rely on nothing else:
 
-- What was written is visible to every reader at once, but survives a power cut only after `File.sync`.
+- A write is visible to every reader at once, but survives a power cut only after `File.sync`.
 - A name that was created, renamed or removed survives a power cut only after `sync_dir` of its directory.
   A rename replaces its target atomically: after a crash there is the old file or the new one.
-- A failed `sync` says nothing about what reached the disk, and a later successful one does not mend it:
-  the kernel may have dropped the pages (the "fsyncgate" of 2018). What was in doubt must be written again.
+- After a failed `sync` it is unknown what reached the disk, and a later successful one does not help: the kernel may
+  have dropped the pages (the "fsyncgate" of 2018). Unsynced bytes must be written again.
 
-Errors are `OSError` with the errno that Linux would give. Paths are plain strings with `/`.
+Errors are `OSError` with the errno of Linux. Paths are plain strings with `/`.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ class Stat(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """How much of the volume that holds a path there is, and is left for us."""
+    """Size of the volume of a path, and the space left for us."""
 
     total_bytes: int
     usable_bytes: int
@@ -51,7 +51,7 @@ class File(Protocol):
         """Fill buffer from position; return how many bytes there were."""
 
     def pwrite(self, buffers: Sequence[bytes | bytearray | memoryview], position: int) -> None:
-        """Write all buffers one after the other from position; after an error any part may be there."""
+        """Write all buffers in order from position; after an error any part may be written."""
 
     def size(self) -> int: ...
 
@@ -71,19 +71,19 @@ class Lock(Protocol):
 
 class Vfs(Protocol):
     def open(self, path: str, *, write: bool = False, create: bool = False) -> File:
-        """Open an existing file, or make an empty one where `create` is given and there is none."""
+        """Open an existing file, or with `create` create an empty one if there is none."""
 
     def list_dir(self, path: str) -> list[Entry]:
         """The entries of a directory, sorted by name."""
 
     def stat(self, path: str) -> Stat | None:
-        """What is at path; None when nothing is."""
+        """Status of path; None if it does not exist."""
 
     def make_dirs(self, path: str) -> None:
         """Create a directory and its missing parents; one that exists is fine."""
 
     def rename(self, source: str, target: str) -> None:
-        """Give a file or directory another name, replacing a file of that name atomically."""
+        """Rename a file or directory, replacing a file of that name atomically."""
 
     def remove(self, path: str) -> None: ...
 
@@ -96,7 +96,7 @@ class Vfs(Protocol):
     def set_modified_ms(self, path: str, modified_ms: int) -> None: ...
 
     def usage(self, path: str) -> Usage:
-        """How full the volume is on which path, which must exist, lies."""
+        """Usage of the volume of path, which must exist."""
 
     def lock(self, path: str) -> Lock:
         """Take an exclusive lock on a file, creating it; `BlockingIOError` when another process holds it."""

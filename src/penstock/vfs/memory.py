@@ -1,12 +1,12 @@
 """A disk in memory that can lose power.
 
-It behaves as Linux does, an open file outliving its name included, and knows at every moment what is
-durable: `crash_clone` gives what may be found after a power cut, `kill_clone` what is there after kill -9.
+It behaves as Linux does (an open file outlives its name), and tracks what is durable: `crash_clone` returns a possible
+state after a power cut, `kill_clone` the state after kill -9.
 `inodes` has the model. To crash at every interesting point, take a clone in `on_change` or `on_sync`:
 
     disk.on_sync = lambda path: crashes.append(disk.crash_clone(rng))
 
-Writes may go on while another thread syncs the file; two syncs of one file at once may not.
+A file may be written while another thread syncs it, but not synced twice at once.
 """
 
 import errno
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 TOTAL_BYTES = 1 << 40
-"""What a memory disk says of its size. Nothing enforces it: a disk that gets full is `FaultyDisk`'s affair."""
+"""Reported size of a memory disk, not enforced: use `FaultyDisk` for a full disk."""
 
 
 class MemoryFile:
@@ -98,7 +98,7 @@ class MemoryDisk(Vfs):
 
     def __init__(self) -> None:
         self.now_ms = 0
-        """The time that changes are stamped with; moved by whoever owns the disk."""
+        """The modification time of changes; set by the owner of the disk."""
         self.on_sync: Callable[[str], None] | None = None
         """Called with the path just before each `File.sync` and `sync_dir` takes effect; it may raise."""
         self.on_change: Callable[[str], None] | None = None
@@ -109,14 +109,14 @@ class MemoryDisk(Vfs):
         self._locked: set[FileNode] = set()
 
     def crash_clone(self, rng: "Random") -> "MemoryDisk":
-        """What may be there after a power cut: everything synced, and some of the rest, torn.
+        """A possible state after a power cut: everything synced, and some of the rest, torn.
 
         All of it is durable on the clone. The disk itself stays as it is.
         """
         return self._clone(tree_after_power_cut(self._root, rng))
 
     def kill_clone(self) -> "MemoryDisk":
-        """What is there after kill -9: everything. What was not synced can still be lost by the clone."""
+        """The state after kill -9: everything. The clone can still lose what was not synced."""
         return self._clone(deepcopy(self._root))
 
     def _clone(self, root: DirNode) -> "MemoryDisk":

@@ -1,9 +1,8 @@
-"""The real disk: each call is one system call and next to nothing else.
+"""The real disk: each call is one system call.
 
-A `RealFile` owns its descriptor and gives it back when the last reference dies. A cache that wants to
-bound the open files therefore drops its reference and does not call `close`: a reader on another thread
-that still holds the file reads on, whereas after `close` its descriptor number could already belong to
-another file.
+A `RealFile` owns its descriptor and closes it with the last reference. A cache of open files therefore drops its
+reference and does not call `close`: a reader on another thread may still use the file, and after `close` its
+descriptor number could belong to another file.
 """
 
 import errno
@@ -24,7 +23,7 @@ FILE_MODE = 0o666
 if sys.platform == "darwin":
 
     def _sync_descriptor(descriptor: int) -> None:
-        # There fsync stops at the drive's own cache.
+        # On macOS fsync does not flush the drive's cache.
         fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
 else:
     _sync_descriptor = os.fdatasync
@@ -46,7 +45,7 @@ class RealFile:
         return self._pread_rest(data, length, position)
 
     def _pread_rest(self, data: bytes, length: int, position: int) -> bytes:
-        """Go on after a short read, until an empty one says that the file ends there."""
+        """Continue after a short read, until an empty one shows the end of the file."""
         pieces = [data]
         done = len(data)
         while done < length:
@@ -88,7 +87,7 @@ class RealFile:
     def _pwrite_rest(
         self, buffers: Sequence[bytes | bytearray | memoryview], position: int, done: int
     ) -> None:
-        """Go on after the first `done` bytes: a write was short, or one call does not take all buffers."""
+        """Continue after the first `done` bytes: a write was short, or there are too many buffers for one call."""
         views = [memoryview(buffer).cast("B") for buffer in buffers]
         position += done
         first = 0
@@ -112,11 +111,11 @@ class RealFile:
 
     @property
     def descriptor(self) -> int:
-        """Good as long as somebody holds this file; -1 once it is closed."""
+        """Valid while this file is referenced; -1 once it is closed."""
         return self._descriptor
 
     def sync(self) -> None:
-        if self._descriptor < 0:  # of which os.fdatasync makes a ValueError
+        if self._descriptor < 0:  # os.fdatasync would raise ValueError
             raise OSError(errno.EBADF, os.strerror(errno.EBADF), self.path)
         _sync_descriptor(self._descriptor)
 
@@ -130,7 +129,7 @@ class RealFile:
 
 
 class RealDisk(Vfs):
-    """The disk of this machine. Has no state: any copy, in any process, is as good as another."""
+    """The disk of this machine. Has no state, so copies in any process are equivalent."""
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> RealFile:
         flags = (os.O_RDWR if write else os.O_RDONLY) | (os.O_CREAT if create else 0)
@@ -146,7 +145,7 @@ class RealDisk(Vfs):
                 try:
                     entries.append(Entry(item.name, False, item.stat().st_size))
                 except FileNotFoundError:
-                    # Removed while we looked; a link to nowhere is a name all the same.
+                    # Removed meanwhile; a dangling link still counts as an entry.
                     if item.is_symlink():
                         entries.append(Entry(item.name, False, 0))
         entries.sort()
@@ -189,7 +188,7 @@ class RealDisk(Vfs):
         return Usage(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
 
     def lock(self, path: str) -> Lock:
-        """Take the lock a JVM's `FileLock` takes, so that Kafka and Penstock keep each other out.
+        """Take the same lock as a JVM's `FileLock`, so that Kafka and Penstock exclude each other.
 
         Such a lock belongs to the process, and the kernel drops it when the process closes any descriptor
         of the file: never open a lock file in another way while it is held.
