@@ -369,7 +369,7 @@ def test_a_damaged_batch_stops_the_round_and_nothing_is_changed() -> None:
     file = disk.open(path, write=True)
     file.pwrite([b"\xff"], file.size() - 2)
 
-    with pytest.raises(CorruptLog, match=r"00000000000000000000\.log at position \d+: the CRC"):
+    with pytest.raises(CorruptLog, match=r"00000000000000000000\.log at position \d+: CRC mismatch"):
         compact(log, NOW, log.log_end)
     assert log.segments[0].size == file.size()
 
