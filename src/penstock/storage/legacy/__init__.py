@@ -1,14 +1,13 @@
-"""The files of two older systems, MiniKafka and Kafka-JR, read and written.
+"""Imports and exports the files of two older systems, MiniKafka and Kafka-JR.
 
-    codec       what both formats have in common: records with a length in front
-    minikafka   one record of each, as bytes
-    kafka_jr
-    layout      where topics, partitions and segments lie in a directory of each
-    reader      one partition's records in order, whatever state its files are in
-    importer    a directory of theirs into a data directory
-    exporter    a data directory into a directory of theirs
+    codec               common part of both formats: length-prefixed records
+    minikafka, kafka_jr the two record formats
+    layout              paths of topics, partitions and segments in both systems
+    reader              reads the records of one partition, also from damaged files
+    importer            imports a directory into a data directory
+    exporter            exports a data directory
 
-What maps to what, and why, is in `docs/decisions/0002-older-layouts.md`.
+`docs/decisions/0002-older-layouts.md` has the mapping and its reasons.
 """
 
 from .errors import CorruptSource, LegacyError, OffsetsOutOfOrder

@@ -1,7 +1,7 @@
-"""What the two formats have in common: a record is an int32 length and as many bytes.
+"""Common part of both formats: a record is an int32 length and that many bytes.
 
-Numbers are big-endian. A length of -1 stands for what is not there (no key, no value), 0 for what is empty.
-No length is believed before it is known to fit into what holds it: the file, the record, or the limit here.
+Numbers are big-endian. A length of -1 means null (no key, no value), 0 empty. Every length is checked against
+the file, the record and the limit below before it is used.
 """
 
 from collections.abc import Iterator
@@ -14,38 +14,38 @@ from penstock.records import DECOMPRESSED_BYTES_MAX, Record
 INT32 = Struct(">i")
 
 LENGTH_BYTES = 4
-"""The length itself, which it does not count."""
+"""Size of the length field, which it does not count."""
 
 RECORD_BYTES_MAX = DECOMPRESSED_BYTES_MAX
-"""Both formats have lengths up to 2 GB, but what our readers would not take out of a batch is not put into one."""
+"""Both formats allow 2 GB, but our readers would not accept such a batch."""
 
 OFFSET_MAX: Offset = 2**63 - 2
-"""The log end, one further, is an int64 as well."""
+"""The log end, one higher, must fit into an int64 too."""
 
 
 class BadRecord(Exception):
-    """Bytes that are not a sound record; says what was found and what was expected."""
+    """Bytes that are not a sound record, with the value found and the value expected."""
 
     def __init__(self, problem: str, *, is_framed: bool = False) -> None:
         super().__init__(problem)
         self.problem = problem
         self.is_framed = is_framed
-        """The lengths agree with each other, so the record is known to end where its length says."""
+        """The lengths are consistent, so the end of the record is known."""
 
 
 class Encoded(NamedTuple):
     data: bytes
     headers_left: int
-    """Headers for which the format has no room."""
+    """Number of headers that the format cannot hold."""
 
 
 class Codec(Protocol):
     """One format, for the records of one partition."""
 
     length_min: int
-    """Of a record without key and value."""
+    """Size of a record without key and value."""
     probe_bytes: int
-    """How many bytes `candidates` looks at."""
+    """Bytes that `candidates` reads."""
 
     def decode(self, data: bytes, start: int, end: int) -> Record:
         """The record between two positions, its length included; `BadRecord` if it is none."""
@@ -56,11 +56,12 @@ class Codec(Protocol):
         """Whether the first bytes of a record prove a length that the file is too short for."""
 
     def candidates(self, block: bytes) -> Iterator[int]:
-        """Where in a block a record might begin, in order: nowhere else does one whose probe lies in it whole."""
+        """Positions in a block at which a record may begin, in order. A record whose probe is completely in the block
+        begins at one of them."""
 
 
 def check_numbers(offset: Offset, timestamp: TimestampMs) -> None:
-    """Refuse what Kafka's format cannot hold, in a record whose lengths are in order."""
+    """Refuse offsets and timestamps that Kafka's format cannot hold."""
     if offset < 0:
         raise BadRecord(f"offset {offset}, expected 0 or more", is_framed=True)
     if timestamp < NO_TIMESTAMP:
@@ -68,5 +69,5 @@ def check_numbers(offset: Offset, timestamp: TimestampMs) -> None:
 
 
 def field(value: bytes | None) -> bytes:
-    """Bytes with their length in front."""
+    """Length-prefixed bytes."""
     return b"\xff\xff\xff\xff" if value is None else INT32.pack(len(value)) + value

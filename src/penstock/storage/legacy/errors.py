@@ -1,4 +1,4 @@
-"""Why a directory of an older system is not read or not written."""
+"""Errors of import and export."""
 
 from penstock.storage.errors import StorageError
 
@@ -8,7 +8,7 @@ class LegacyError(StorageError):
 
 
 class CorruptSource(LegacyError):
-    """Damaged bytes with sound records behind them."""
+    """Damaged bytes that sound records follow."""
 
     def __init__(self, path: str, position: int, problem: str) -> None:
         super().__init__(f"{path} at position {position}: {problem}")

@@ -1,12 +1,11 @@
-"""A data directory into a directory of an older system.
+"""Exports a data directory to a directory of an older system.
 
-Everything goes to `DIR.unfinished` and gets its name when all of it is on disk: DIR is there whole or not at
-all, and an export that was cut short is begun anew.
+Everything is written to `DIR.unfinished`, which is renamed when all of it is on disk: DIR is complete or does not
+exist, and an interrupted export starts again.
 
-What goes: each record from the log start on. What does not: control records and the records of aborted
-transactions, as for a consumer of committed data, but those of transactions that are still open do go. The
-first file is named by the log start, and where the log goes on past its last record (a control record ends
-it) an empty last file is named by the log end: so the older system gives the same offset next.
+All records from the log start on are exported, except control records and records of aborted transactions. Records of
+open transactions are exported. The first file is named by the log start. If the log ends with a control record, an
+empty last file is named by the log end, so that the older system assigns the same next offset.
 """
 
 from bisect import bisect_right
@@ -29,7 +28,7 @@ from .importer import Progress
 from .layout import OWN_TOPICS, Format, check_topic
 
 SEGMENT_BYTES = 1 << 30
-"""Kafka's own default, and what both systems expect."""
+"""Kafka's default, which both systems expect."""
 
 WRITE_BYTES = 1 << 20
 
@@ -51,11 +50,11 @@ class ExportReport:
     aborted: int = 0
     """Records of aborted transactions left out."""
     undecided: int = 0
-    """Records of transactions that are still open, which are there."""
+    """Exported records of open transactions."""
     headers: int = 0
-    """Headers left out, because the format has no room for them."""
+    """Headers that the format cannot hold."""
     headers_records: int = 0
-    """How many records lost one."""
+    """Records that lost a header."""
 
     @property
     def records(self) -> int:
@@ -71,7 +70,7 @@ def export_directory(
     segment_bytes: int = SEGMENT_BYTES,
     progress: Progress = lambda _done, _total: None,
 ) -> ExportReport:
-    """Write topics of an open data directory (all but the broker's own, unless named) to a new directory."""
+    """Export topics of an open data directory to a new directory; internal ones only if named."""
     logs = _choose(directory, topics)
     target = target.rstrip("/")
     vfs, draft = directory.vfs, target + UNFINISHED
@@ -234,7 +233,7 @@ class _SegmentWriter:
         self._file: File | None = self._create(log_start)
 
     def write(self, record: Record) -> int:
-        """Write one record; return how many of its headers are lost."""
+        """Write one record; return the number of lost headers."""
         data, headers_left = self._encode(record)
         size = len(data)
         if size > RECORD_BYTES_MAX:

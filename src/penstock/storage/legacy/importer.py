@@ -1,12 +1,12 @@
-"""A directory of an older system into a data directory: all of it or nothing.
+"""Imports a directory of an older system into a data directory: all of it or nothing.
 
     1. look     find topics and files, refuse what cannot be imported; nothing is written
-    2. fill     each partition in a directory of its own, under the name of a deleted one
-    3. publish  each directory renamed to its partition's name
+    2. fill     write each partition to a directory with the name of a deleted one
+    3. publish  rename each directory to its partition's name
 
-An import that is cut short while it fills leaves only directories that pass for deleted partitions: a node,
-Kafka or the next import removes them. Publishing is a few renames. Should it be cut short there, what was
-published is whole, and a second import with `skip_existing` brings the rest.
+An import that is interrupted in step 2 leaves only directories of deleted partitions, which a node, Kafka or the next
+import removes. If it is interrupted in step 3, the published partitions are complete, and a second import with
+`skip_existing` imports the rest.
 """
 
 from collections.abc import Callable, Collection
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
     from random import Random
 
 BATCH_BYTES = 1 << 16
-"""Where a batch is closed: large enough that its header is nothing, small enough to look things up in."""
+"""Size of batches: large compared with the header, small enough for lookups."""
 
 WRITE_BYTES = 1 << 20
-"""How many bytes of batches are written at once."""
+"""Bytes written at once."""
 
 LEADER_EPOCH: LeaderEpoch = 0
-"""As if the partition's first leader had written everything."""
+"""The epoch of the partition's first leader."""
 
 Progress = Callable[[int, int], None]
-"""Called with the bytes done and the bytes there are."""
+"""Called with the bytes done and the total bytes."""
 
 
 class Imported(NamedTuple):
-    """One partition, as it is now."""
+    """One imported partition."""
 
     partition: TopicPartition
     records: int
@@ -56,9 +56,9 @@ class Imported(NamedTuple):
 class ImportReport:
     imported: list[Imported] = field(default_factory=list)
     made: list[TopicPartition] = field(default_factory=list)
-    """Empty partitions, where the source left out a number."""
+    """Empty partitions, for numbers that the source skips."""
     existing: list[TopicPartition] = field(default_factory=list)
-    """Partitions that were left alone, because they had records already."""
+    """Partitions that were skipped because they have records."""
     cut: list[Damage] = field(default_factory=list)
     skipped: list[Damage] = field(default_factory=list)
     derived: int = 0
@@ -85,7 +85,7 @@ def import_directory(
     skip_existing: bool = False,
     progress: Progress = lambda _done, _total: None,
 ) -> ImportReport:
-    """Bring every topic of an older system into an open data directory; the caller closes it.
+    """Import every topic of an older system into an open data directory, which the caller closes.
 
     Raises `LegacyError` with nothing imported.
     """
@@ -100,7 +100,7 @@ def import_directory(
 
 
 class _Staged(NamedTuple):
-    """A partition filled, synced, and not yet under its name."""
+    """A partition that is written and synced, but not published."""
 
     path: str
     imported: Imported
@@ -108,7 +108,7 @@ class _Staged(NamedTuple):
 
 
 class _NoPoints:
-    """A partition without a name has nothing to note: where it begins is in the names of its files."""
+    """Saves nothing: an unpublished partition has no checkpoint entry."""
 
     def save_recovery_point(self, partition: TopicPartition, point: RecoveryPoint) -> None: ...
 
@@ -171,7 +171,7 @@ class _Import:
                 self.report.existing.append(log.partition)
 
     def _topic_id(self, topic: str) -> bytes:
-        """The id that the topic's partitions have here already, or a new one."""
+        """The topic id of existing partitions, or a new one."""
         ids = (log.topic_id for (name, _), log in sorted(self.directory.logs.items()) if name == topic)
         return next(filter(None, ids), None) or self.rng.randbytes(16)
 
@@ -223,7 +223,7 @@ class _Import:
             records += 1
         writer.finish()
         if reader.end > log.log_end:
-            # Offsets that were given out and whose records are gone: an empty batch keeps the last one taken.
+            # The last offsets have no records: an empty batch keeps the log end.
             last = reader.end - 1
             batch = empty_batch(last, last, timestamp=NO_TIMESTAMP, leader_epoch=LEADER_EPOCH)
             log.append_replicated(batch, now_ms=self.now_ms)
@@ -271,14 +271,14 @@ class _Import:
 
 
 class _BatchWriter:
-    """Puts records with offsets of their own into batches, and batches into a log."""
+    """Writes records with given offsets in batches to a log."""
 
     def __init__(self, log: Log, now_ms: TimestampMs) -> None:
         self._log = log
         self._now_ms = now_ms
         self._builder: BatchBuilder | None = None
         self._offset_max: Offset = -1
-        """Last offset that the open batch may have: a segment begun with it must span it."""
+        """Last offset that the open batch may have, so that a segment can span it."""
         self._end = log.log_end
         self._pending_bytes = 0
 

@@ -1,10 +1,10 @@
-"""Where things lie in a directory of each system.
+"""Paths in a directory of each system.
 
     MiniKafka   DIR/logs/<topic>/<partition>/<base offset>.log
     Kafka-JR    DIR/<topic>/<partition>/<20-digit base offset>.log
 
 Base offsets are read with any number of digits, and sorted as numbers. A topic is a directory that has a
-directory with a number for its name. Whatever else is found is left where it is, and listed.
+directory with a numeric name. Everything else is ignored and listed.
 """
 
 import re
@@ -22,10 +22,10 @@ from .kafka_jr import KafkaJrCodec
 from .minikafka import MinikafkaCodec
 
 PARTITIONS_MAX = 10_000
-"""Of a topic. Missing partitions are made up to the highest number found: a stray name must not make billions."""
+"""Limit per topic. Missing partitions are created up to the highest number found."""
 
 OWN_TOPICS = frozenset({METADATA_TOPIC, "__consumer_offsets", "__transaction_state"})
-"""Topics whose records are the broker's own state."""
+"""Internal topics."""
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _PARTITION = re.compile(r"0|[1-9]\d{0,9}")
@@ -38,7 +38,7 @@ class Format(NamedTuple):
 
     name: str
     root: str
-    """Directory inside DIR that holds the topics; empty where DIR does."""
+    """Directory in DIR with the topics; empty for DIR itself."""
     digits: int
     """Least number of digits of a base offset in a file name."""
     codec: Callable[[TopicPartition], Codec]
@@ -74,12 +74,12 @@ class SourceFile(NamedTuple):
 
 @dataclass
 class SourceTopics:
-    """What is in a directory."""
+    """Contents of a directory."""
 
     topics: dict[str, dict[int, list[SourceFile]]] = field(default_factory=dict)
     """Each partition's segments by base offset."""
     derived: int = 0
-    """How many index files there are; they are made anew, never read."""
+    """Number of index files, which are rebuilt and not read."""
     left: list[str] = field(default_factory=list)
     """Everything that is neither."""
 
@@ -89,7 +89,7 @@ class SourceTopics:
 
 
 def find_topics(vfs: Vfs, path: str, format_: Format) -> SourceTopics:
-    """Look through a directory of an older system; nothing is opened."""
+    """List a directory of an older system; no file is opened."""
     root = format_.root_of(path)
     stat = vfs.stat(root)
     if stat is None or not stat.is_dir:
@@ -109,7 +109,7 @@ def find_topics(vfs: Vfs, path: str, format_: Format) -> SourceTopics:
 
 
 def _add_topic(vfs: Vfs, path: str, topic: str, found: SourceTopics) -> bool:
-    """Take a directory in if it is a topic's."""
+    """Add a directory if it is a topic."""
     entries = vfs.list_dir(path)
     numbered = [each.name for each in entries if each.is_dir and _PARTITION.fullmatch(each.name)]
     if not numbered:
