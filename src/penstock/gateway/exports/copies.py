@@ -155,14 +155,14 @@ def remove_copies(vfs: Vfs, spans: Iterable[Span], directory: str) -> None:
             remove_tree(vfs, span.directory)
 
 
-def _beside(context: Context, work: Callable[[], T]) -> Promise[T | KafkaError | None]:
-    later: Promise[T | KafkaError | None] = Promise()
+def _beside(context: Context, work: Callable[[], T]) -> Promise[T | None]:
+    later: Promise[T | None] = Promise()
 
     def done(result: T | None, error: Exception | None) -> None:
         if error is None:
             later.resolve(result)
         else:
-            later.resolve(
+            later.fail(
                 error
                 if isinstance(error, KafkaError)
                 else StorageError(f"cannot write a temporary copy: {error}")

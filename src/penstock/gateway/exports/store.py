@@ -119,7 +119,7 @@ class _Kept:
         self.tag = tag
         self.made: ExportedFile | None = None
         self.used_ms: TimestampMs = 0
-        self.waiting: list[Promise[ExportedFile | KafkaError]] = []
+        self.waiting: list[Promise[ExportedFile]] = []
 
 
 class Exports:
@@ -212,7 +212,7 @@ class Exports:
         return read.wanted == wanted
 
     def _wait(self, wanted: ExportSpec, kept: _Kept) -> Steps[None]:
-        later: Promise[ExportedFile | KafkaError] = Promise()
+        later: Promise[ExportedFile] = Promise()
         kept.waiting.append(later)
         try:
             yield later
@@ -271,23 +271,26 @@ class Exports:
         self._remove_copies(wanted)
         kept = self._kept.get(wanted)
         if kept is not None:
-            answer: ExportedFile | KafkaError
+            refused: KafkaError | None = None
             if isinstance(made, ExportedFile):
-                answer = kept.made = made
+                kept.made = made
                 kept.used_ms = self._context.world.now_ms()
                 self._expire()
             else:
                 if error is not None:
-                    logger.error("a file could not be made: %s", error)
+                    logger.error("cannot create an export: %s", error)
                     made = ExportRefused(
                         ErrorCode.UNKNOWN_SERVER_ERROR, "cannot create the file; see the log"
                     )
                 assert made is not None
-                answer = KafkaError(made.why, made.code)
+                refused = KafkaError(made.why, made.code)
                 self._drop(wanted)
             waiting, kept.waiting = kept.waiting, []
             for later in waiting:
-                later.resolve(answer)
+                if isinstance(made, ExportedFile):
+                    later.resolve(made)
+                elif refused is not None:
+                    later.fail(refused)
         self._go_on()
 
     def _remove_copies(self, wanted: ExportSpec) -> None:

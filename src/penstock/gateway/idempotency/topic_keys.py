@@ -47,11 +47,11 @@ class Claim:
         self._partition: Partition | None = None
         self._offset: Offset = -1
         self._timestamp: TimestampMs = -1
-        self._waiting: list[Promise[Where | KafkaError]] = []
+        self._waiting: list[Promise[Where]] = []
 
-    def join(self) -> Promise[Where | KafkaError]:
+    def join(self) -> Promise[Where]:
         """Wait for the same outcome."""
-        later: Promise[Where | KafkaError] = Promise()
+        later: Promise[Where] = Promise()
         self._waiting.append(later)
         return later
 
@@ -71,10 +71,13 @@ class Claim:
         place = KeyPlace(number, self._offset, self._timestamp) if is_written else None
         self._topic_keys.let_go(self._digest, place)
         for later in self._waiting:
-            later.resolve((number, self._offset) if error is None else error)
+            if error is None:
+                later.resolve((number, self._offset))
+            else:
+                later.fail(error)
 
 
-class Known(Promise["Where | KafkaError"]):
+class Known(Promise["Where"]):
     """A `DelayedProduce` for a record that is in the log, and perhaps not on disk."""
 
     __slots__ = ("_number", "acks", "appended", "deadline_ms")
@@ -87,10 +90,13 @@ class Known(Promise["Where | KafkaError"]):
         self.deadline_ms = deadline_ms
 
     def settle(self, error: KafkaError | None) -> None:
-        self.resolve((self._number, self.appended.base_offset) if error is None else error)
+        if error is None:
+            self.resolve((self._number, self.appended.base_offset))
+        else:
+            self.fail(error)
 
 
-def told(partition: Partition, offset: Offset, now_ms: TimestampMs) -> Promise[Where | KafkaError]:
+def told(partition: Partition, offset: Offset, now_ms: TimestampMs) -> Promise[Where]:
     if offset < min(partition.log.flushed, partition.high_watermark):
         return answered(KeyPlace(partition.number, offset, now_ms))
     known = Known(partition.number, offset, now_ms + WAIT_MS_MAX)
@@ -98,8 +104,8 @@ def told(partition: Partition, offset: Offset, now_ms: TimestampMs) -> Promise[W
     return known
 
 
-def answered(place: KeyPlace) -> Promise[Where | KafkaError]:
-    later: Promise[Where | KafkaError] = Promise()
+def answered(place: KeyPlace) -> Promise[Where]:
+    later: Promise[Where] = Promise()
     later.resolve((place.partition, place.offset))
     return later
 
@@ -224,7 +230,7 @@ class TopicKeys:
 
     # -- asking ----------------------------------------------------------------------------------------
 
-    def find(self, digest: bytes, now_ms: TimestampMs) -> Promise[Where | KafkaError] | None:
+    def find(self, digest: bytes, now_ms: TimestampMs) -> Promise[Where] | None:
         """Where the record with a key is, once it is durable, or what became of it; None for a key that is new."""
         claim = self._claims.get(digest)
         if claim is not None:

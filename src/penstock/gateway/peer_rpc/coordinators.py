@@ -71,10 +71,9 @@ def _ask_once(context: Context, group: str, request: Request) -> Promise[Any]:
     if broker_id is None:
         return context.groups.handle(group, request)
 
-    def answered(answer: Any) -> None:
-        reply.resolve(refusal(request, answer.code) if isinstance(answer, KafkaError) else answer)
-
-    peer_rpc_of(context).send(broker_id, request, about=_number(group)).then(answered)
+    peer_rpc_of(context).send(broker_id, request, about=_number(group)).then(
+        reply.resolve, lambda error: reply.resolve(refusal(request, error.code))
+    )
     return reply
 
 

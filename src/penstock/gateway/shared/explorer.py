@@ -204,30 +204,30 @@ class Explorer:
             for place, before, after, appended in zip(places, segments_before, segments, written, strict=True)
         ]
 
-    def _append(self, place: RoutedPartition, readings: list[Reading]) -> Promise[Appended | KafkaError]:
+    def _append(self, place: RoutedPartition, readings: list[Reading]) -> Promise[Appended]:
         """Write a batch, here or where the partition is led."""
         here = place.here
         if here is not None:
             now_ms = self._context.world.now_ms()
             return append(self._context, here, bytearray(build_batch([(*each, now_ms) for each in readings])))
-        answer: Promise[Appended | KafkaError] = Promise()
+        answer: Promise[Appended] = Promise()
 
-        def told(written: list[WriteResult] | KafkaError) -> None:
-            error = written if isinstance(written, KafkaError) else written[0].error
-            if error is not None or isinstance(written, KafkaError):
-                answer.resolve(error or KafkaError("nothing was written"))
+        def written(results: list[WriteResult]) -> None:
+            error = results[0].error
+            if error is not None:
+                answer.fail(error)
             else:
-                answer.resolve(Appended(written[0].offset, written[-1].offset))
+                answer.resolve(Appended(results[0].offset, results[-1].offset))
 
         lines = tuple(RecordToWrite(place.number, *each) for each in readings)
         try:
             leader = place.leader
         except KafkaError as error:
-            answer.resolve(error)
+            answer.fail(error)
             return answer
         peer_rpc_of(self._context).send(
             leader, Write(place.topic, place.topic_id, lines), about=place.number
-        ).then(told)
+        ).then(written, answer.fail)
         return answer
 
     @staticmethod

@@ -357,16 +357,16 @@ def _glimpse_partition(
 # -- beside the loop --------------------------------------------------------------------------------------
 
 
-def _beside(context: Context, work: Callable[[], T]) -> Promise[T | KafkaError]:
-    later: Promise[T | KafkaError] = Promise()
+def _beside(context: Context, work: Callable[[], T]) -> Promise[T]:
+    later: Promise[T] = Promise()
 
     def done(result: T | None, error: Exception | None) -> None:
         if error is None:
             later.resolve(result)  # type: ignore[arg-type]  # None only if the work gives that
         elif isinstance(error, OSError):
-            later.resolve(StorageError(f"cannot read an index: {error.strerror or error}"))
+            later.fail(StorageError(f"cannot read an index: {error.strerror or error}"))
         else:
-            later.resolve(
+            later.fail(
                 error
                 if isinstance(error, KafkaError)
                 else KafkaError(str(error), ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -96,11 +96,11 @@ def record_bytes_max(key: bytes | None, value: bytes | None, headers: Headers) -
 
 
 WAIT_MS_MAX = 30_000
-"""Kafka's clients wait so long for a batch (`request.timeout.ms`)."""
+"""Timeout of a write, as `request.timeout.ms` of Kafka's clients."""
 
 
-class Write(Promise["Appended | KafkaError"]):
-    """A `DelayedProduce`, and its answer."""
+class Write(Promise[Appended]):
+    """A `DelayedProduce`, and the promise of its outcome."""
 
     __slots__ = ("acks", "appended", "deadline_ms")
 
@@ -113,12 +113,14 @@ class Write(Promise["Appended | KafkaError"]):
         self.deadline_ms = deadline_ms
 
     def settle(self, error: KafkaError | None) -> None:
-        self.resolve(self.appended if error is None else error)
+        if error is None:
+            self.resolve(self.appended)
+        else:
+            self.fail(error)
 
 
-def append(context: Context, partition: Partition, batch: bytearray) -> Promise["Appended | KafkaError"]:
-    """Write a batch, as `build_batch` makes it. Until the answer is there, nobody may be told that it is written, and
-    after an error it may still be."""
+def append(context: Context, partition: Partition, batch: bytearray) -> Promise[Appended]:
+    """Write a batch of `build_batch`. Resolved when it is durable; after an error it may still be written."""
     now_ms = context.world.now_ms()
     write = Write(now_ms + WAIT_MS_MAX)
 

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Sequence
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.hashing import partition_of_key
-from penstock.base.ids import Offset, TimestampMs, Uuid
+from penstock.base.ids import TimestampMs, Uuid
 from penstock.base.promise import Promise
 from penstock.base.steps import RunningSteps, Steps
 from penstock.gateway.idempotency import HEADER, Claim, IdempotencyKeys, digest_of
@@ -372,7 +372,10 @@ class Producer:
         found = None if keys is None else keys.find(digest, now_ms)
         if found is None:
             return False
-        found.then(lambda outcome: call.settled(at, _as_outcome(outcome), is_in_doubt=True))
+        found.then(
+            lambda position: call.settled(at, RecordPosition(*position), is_in_doubt=True),
+            lambda error: call.settled(at, error, is_in_doubt=True),
+        )
         return True
 
     # -- passing on ------------------------------------------------------------------------------------
@@ -394,14 +397,14 @@ class Producer:
             for each in (call.records[at] for at in places)
         )
 
-        def told(answer: list[WriteResult] | KafkaError) -> None:
-            if isinstance(answer, KafkaError):
-                # Who refuses, or is not there, has written nothing; who does not answer may have.
-                is_in_doubt = isinstance(answer, PeerFailed) and not answer.refused
-                for at in places:
-                    call.settled(at, answer, is_in_doubt=is_in_doubt)
-                return
-            for at, each in zip(places, answer, strict=True):
+        def failed(error: KafkaError) -> None:
+            # A broker that refused, or could not be reached, has written nothing; one that did not answer may have.
+            is_in_doubt = isinstance(error, PeerFailed) and not error.refused
+            for at in places:
+                call.settled(at, error, is_in_doubt=is_in_doubt)
+
+        def written(results: list[WriteResult]) -> None:
+            for at, each in zip(places, results, strict=True):
                 error = each.error
                 if error is None:
                     call.settled(at, RecordPosition(each.partition, each.offset))
@@ -410,23 +413,15 @@ class Producer:
 
         peer_rpc_of(self._context).send(
             leader, Write(topic.name, topic.id, lines), session=call.session, about=number
-        ).then(told)
-
-
-def _as_outcome(found: tuple[int, Offset] | KafkaError) -> PositionOrError:
-    return found if isinstance(found, KafkaError) else RecordPosition(*found)
+        ).then(written, failed)
 
 
 def _write_one(context: Context, partition: Partition, builder: BatchBuilder) -> Promise[PositionOrError]:
     """Write a batch of one record."""
     one: Promise[PositionOrError] = Promise()
 
-    def written(outcome: Appended | KafkaError) -> None:
-        one.resolve(
-            outcome
-            if isinstance(outcome, KafkaError)
-            else RecordPosition(partition.number, outcome.base_offset)
-        )
+    def written(appended: Appended) -> None:
+        one.resolve(RecordPosition(partition.number, appended.base_offset))
 
-    append(context, partition, bytearray(builder.build())).then(written)
+    append(context, partition, bytearray(builder.build())).then(written, one.fail)
     return one
