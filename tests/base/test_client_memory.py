@@ -93,7 +93,7 @@ def test_a_client_that_moves_nothing_is_closed_when_the_memory_is_full(
     assert (small.is_closed, busy.is_closed, large.is_closed) == (False, False, True)
     assert memory.closed == 1
     assert memory.total == 70 * MB
-    assert "1 connections closed, among them that of large" in caplog.text
+    assert "closed 1 connections, including that of large" in caplog.text
     assert "client.buffers.max.bytes, 134217728" in caplog.text
     world.run_until_idle()
 

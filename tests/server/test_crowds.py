@@ -215,7 +215,7 @@ def test_connections_beyond_the_limit_of_open_files_are_closed_with_a_line(tmp_p
             for partition in range(20):
                 assert produce(honest, f"t{number}", batch(b"there"), partition) == 0
                 assert b"there" in fetched(honest, f"t{number}", partition=partition)
-        said = [each for each in process.stderr.splitlines() if "may not open more files" in each]
+        said = [each for each in process.stderr.splitlines() if "has no more file descriptors" in each]
         assert 1 <= len(said) <= 10
         assert "raise its limit (ulimit -n" in said[0]
         crowd.close()

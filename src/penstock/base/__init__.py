@@ -1,1 +1,1 @@
-"""What every layer knows: ids, errors, settings."""
+"""Used by every layer: ids, errors, outcomes, promises, steps, settings, metrics, and the interface to the world."""

@@ -1,15 +1,14 @@
-"""Bound on the memory that all clients together can make the node keep: requests in part, replies not taken.
+"""Bound on the memory that all clients together can make the node keep: partial requests and unread replies.
 
-Each connection reports the bytes that it keeps once they are more than `UNCOUNTED_BYTES`. Two marks act on the sum:
+Each connection reports its bytes once they exceed `UNCOUNTED_BYTES`. Two thresholds apply to the sum:
 
     0 ........ pressed ................ full (client.buffers.max.bytes)
       1 MB steps  |  64 KB steps           |  one request grows at a time;
-                  |                        |  connections that neither send nor take their bytes are closed
+                  |                        |  connections that move no bytes are closed
 
-A step is how much is received at once, and how much of a response is read from the disk ahead of the client. So one
-client that does not read costs a megabyte, and a thousand of them 64 KB each; clients that read are served at every
-mark. Closing is what makes the bound hold whatever the number of connections is: a client that is closed connects
-again, and a node that is out of memory serves nobody.
+A step is the size of one receive, and of one read-ahead of a reply from disk. So one client that does not read costs a
+megabyte, and a thousand of them 64 KB each; clients that read are served in any state. Closing connections enforces
+the bound for any number of connections: a closed client reconnects, but a node without memory serves no client.
 """
 
 import logging
@@ -22,43 +21,43 @@ logger = logging.getLogger(__name__)
 
 BYTES_MAX_DEFAULT: Final = 128 * 2**20
 PRESSED_SHARE: Final = 4
-"""Steps are small from this part of the bound on."""
+"""Steps are small above this fraction of the bound."""
 STEP_SHARE: Final = 128
-"""The largest step is this part of the bound: 1 MB of 128 MB, beyond which a read costs the same for each byte."""
+"""The largest step as a fraction of the bound: 1 MB of 128 MB. Larger reads cost the same per byte."""
 STEP_SMALL_SHARE: Final = 2048
-"""The same for small steps: 64 KB of 128 MB, which is also asyncio's high-water mark for a transport."""
+"""The small step as a fraction of the bound: 64 KB of 128 MB, as asyncio's high-water mark of a transport."""
 STEP_SMALL_MIN: Final = 512
 
 AHEAD_BYTES_MAX: Final = 4 << 20
-"""Of all fetches that come together, read before the first of them is answered: about 2 ms."""
+"""Read-ahead for all fetches of one tick; about 2 ms."""
 
 UNCOUNTED_BYTES: Final = 16 * 1024
-"""What one connection may keep without reporting it, so that small requests and replies cost no bookkeeping."""
+"""Bytes that a connection may keep without reporting, so that small requests cost no bookkeeping."""
 
 TRIM_MS: Final = 2000
-"""How long after the memory was pressed what was freed is given back: it may be needed again at once."""
+"""Delay before freed memory is returned to the system, because it may be needed again soon."""
 
 LOOK_MS: Final = 1000
-"""How often it is looked, while the memory is full, which connections move nothing."""
+"""Interval of checks for idle connections while the memory is full."""
 MOVED_BYTES_MIN: Final = 64 * 1024
-"""What a connection has to move in that time to stay. Slower than any network that replicas or Spark run on."""
+"""Bytes that a connection must move per interval to stay open."""
 
 
 MOVES: Final = 1 << 62
-"""Bytes that a connection is said to have moved which the node itself holds up, or which has begun something new."""
+"""Reported by a connection that the node itself delays, or that has started a new request."""
 
 
 class Keeper(Protocol):
-    """A connection for which bytes are kept."""
+    """A connection that reports its memory."""
 
     @property
     def peer(self) -> str: ...
 
     def moved_bytes(self) -> int:
-        """Bytes that came or were taken since this was last asked; many where the node itself holds it up."""
+        """Bytes received or taken since the last call; `MOVES` while the node itself delays the client."""
 
     def may_grow(self) -> None:
-        """There is room for the request that `ClientMemory.admits` held up."""
+        """There may be room for the request that `ClientMemory.admits` delayed."""
 
     def abort(self) -> None: ...
 
@@ -92,26 +91,26 @@ class ClientMemory:
         self._step_small = max(bytes_max // STEP_SMALL_SHARE, STEP_SMALL_MIN)
         self._step_large = max(bytes_max // STEP_SHARE, self._step_small)
         self.step = self._step_large
-        """How much is received or read ahead at once, for one connection."""
+        """Bytes per receive or read-ahead of one connection."""
         self.is_pressed = False
         self.ahead_left = AHEAD_BYTES_MAX
-        """What may still be read from the disk in this turn of the loop, in large steps, before it is sent."""
+        """Bytes that this tick may still read ahead in large steps."""
         self.total = 0
-        """Bytes kept for all connections that keep more than a little."""
+        """Sum of the reported bytes."""
         self.closed = 0
-        """Connections closed since the start because they kept memory and moved nothing."""
+        """Connections closed because they held memory and moved no bytes."""
         self._kept: dict[Keeper, int] = {}
         self._waiting: dict[Keeper, None] = {}
-        """Whose requests may not grow for now, the one that waits longest first."""
+        """Connections whose request waits for memory, in the order of waiting."""
         self._favoured: Keeper | None = None
-        """Whose request grows although the memory is full: until it is finished, or its connection is closed."""
+        """The connection whose request may grow although the memory is full, until the request is complete."""
         self._timer: Timer | None = None
         self.trim: Callable[[], None] | None = None
-        """Gives memory that was freed back to the system; called, beside the loop, after much was."""
+        """Returns freed memory to the system; called on a thread after the memory was pressed."""
         self._trim_timer: Timer | None = None
 
     def keeps(self, keeper: Keeper, bytes_kept: int) -> None:
-        """Take note of what a connection keeps from now on; 0 for nothing worth counting."""
+        """Set the bytes that a connection keeps; 0 for a negligible number."""
         before = self._kept.get(keeper, 0)
         if bytes_kept == before:
             return
@@ -132,12 +131,12 @@ class ClientMemory:
                 self._let_grow()
 
     def read_ahead(self) -> int:
-        """How much of a fetch to read before it is sent. Whoever does takes it off `ahead_left`."""
+        """Bytes of a fetch to read ahead. The caller subtracts them from `ahead_left`."""
         return self.step if self.ahead_left > 0 else self._step_small
 
     def admits(self, keeper: Keeper) -> bool:
-        """Whether a request may have more memory; if not, `may_grow` is called when it may. One always may, so that
-        requests which together are too large are finished one after the other."""
+        """Whether a request may take more memory; if not, `may_grow` is called later. One request always may, so that
+        requests that are too large together are completed one after the other."""
         if self.total <= self.bytes_max or keeper is self._favoured:
             return True
         if self._favoured is None:
@@ -147,10 +146,10 @@ class ClientMemory:
         return False
 
     def _let_grow(self) -> None:
-        """Let go of those that wait: all where there is room, else one."""
+        """Let waiting requests try again, in order."""
         waiting, self._waiting = self._waiting, {}
         for keeper in waiting:
-            keeper.may_grow()  # which asks again, and waits behind the others if it may not
+            keeper.may_grow()  # calls `admits` again
 
     def _press(self, is_pressed: bool) -> None:
         self.is_pressed = is_pressed
@@ -163,7 +162,7 @@ class ClientMemory:
         if not self.is_pressed and self.trim is not None:
             self._world.beside(self.trim, lambda _, __: None)
 
-    # -- when it is full -------------------------------------------------------------------------------
+    # -- full -------------------------------------------------------------------------------
 
     def _look_later(self) -> None:
         if self._timer is None:
@@ -172,7 +171,7 @@ class ClientMemory:
             self._timer = self._world.call_later(LOOK_MS, self._look)
 
     def _look(self) -> None:
-        """Close connections that move nothing, the largest first, until there is room."""
+        """Close connections that move no bytes, largest first, until there is room."""
         self._timer = None
         if self.total <= self.bytes_max:
             return
@@ -189,8 +188,8 @@ class ClientMemory:
         if closed:
             self.closed += closed
             logger.warning(
-                "%d connections closed, among them that of %s: their clients neither took their replies nor finished "
-                "their requests, and what the node kept for all clients was more than client.buffers.max.bytes, %d",
+                "closed %d connections, including that of %s: their clients neither took replies nor completed "
+                "requests, and the memory for all clients exceeded client.buffers.max.bytes, %d",
                 closed,
                 first,
                 self.bytes_max,

@@ -1,8 +1,7 @@
-"""How long the event loop was held, and by what: while it is, no client is served.
+"""Records what holds the event loop: while it is held, no client is served.
 
-Whoever runs something on the loop measures it and tells what took longer than HELD_NS: requests by their API, clients
-of other doors by the door, timers and the ends of work beside the loop by the function that was called. Nothing is
-noted of what took less, so that this costs a comparison.
+Callers measure their work and report what took longer than HELD_NS: requests by API, clients of other doors by door,
+timers and callbacks by function. Shorter work is not recorded and costs one comparison.
 """
 
 import logging
@@ -11,17 +10,17 @@ from typing import Final
 logger = logging.getLogger(__name__)
 
 HELD_NS: Final = 20_000_000
-"""The longest that anything a client sends should hold the loop."""
+"""The longest that a client's request should hold the loop."""
 
 LOGGED_NS: Final = 1_000_000_000
-"""What held the loop for so long gets a line in the log; a busy machine, or a module that is loaded, does for less."""
+"""Longer work is logged. A busy machine or the import of a module can cause shorter delays."""
 
 LINE_NS_MIN: Final = 10_000_000_000
-"""Between two lines in the log."""
+"""Minimum time between two log lines."""
 
 
 class Held:
-    """What one kind of work has done."""
+    """Totals of one kind of work."""
 
     __slots__ = ("longest_ns", "sum_ns", "times")
 
@@ -35,7 +34,7 @@ class LoopWatch:
 
     def __init__(self) -> None:
         self.by: dict[str, Held] = {}
-        """By what held the loop: as many as there are APIs, doors and functions."""
+        """By API, door or function."""
         self._said_ns = -LINE_NS_MIN
         self._unsaid = 0
 
@@ -52,7 +51,7 @@ class LoopWatch:
         if now_ns - self._said_ns < LINE_NS_MIN:
             self._unsaid += 1
             return
-        more = f"; {self._unsaid} more times since the last such line" if self._unsaid else ""
+        more = f"; {self._unsaid} more times since the last such log line" if self._unsaid else ""
         logger.warning(
             "%s held the event loop for %d ms, expected %d ms at most: no client was served meanwhile%s",
             by,

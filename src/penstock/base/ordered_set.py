@@ -1,4 +1,4 @@
-"""A set that remembers the order in which things came: no run of the simulator may depend on where objects lie."""
+"""A set in insertion order, so that simulations do not depend on object addresses."""
 
 from collections.abc import Iterator, MutableSet
 from typing import TypeVar

@@ -1,18 +1,18 @@
-"""A client's connection: bytes in, requests out to a dispatcher; replies back, in the order of the requests.
+"""A Kafka client's connection: bytes in, requests to a dispatcher; replies out, in the order of the requests.
 
-    receive --> [ frame | frame | fra     the rest of a frame is received into a buffer of its own
+    receive --> [ frame | frame | fra     the rest of a partial frame is received into its own buffer
                     |       |
-                 dispatch dispatch        each gives a reply, nothing, or `Promise`
+                 dispatch dispatch        returns a reply, nothing, or a `Promise`
                     v       v
     send    <-- [ reply | (waits) | ...   a reply that is ready waits for those before it
 
-There is no task and no future for a request. An idle connection holds no buffer.
+No task or future is created per request. An idle connection has no buffer.
 
-Memory is bounded by holding back: after a request whose answer is large or long in coming (`Promise.holds`), and while
-many bytes of replies wait to be sent, what the client sent next is kept, and no more of it is received. A client that
-does not read its replies is not read from, and neither is one that has too many requests open. Records that a reply
-promises (`wire.Unread`) are read from the disk in steps, each when the client has taken the one before. What is kept
-nevertheless is reported to the node's `ClientMemory`, which bounds the sum over all connections.
+Memory is bounded by backpressure. After a request whose reply is large or slow (`Promise.holds`), and while many reply
+bytes wait to be sent, later requests are held and nothing more is received. The same applies to a client that does not
+read its replies or has too many open requests. Records of a reply (`wire.Unread`) are read from disk in steps, each
+when the client has taken the previous one. What is kept nevertheless is reported to the node's `ClientMemory`, which
+bounds the sum over all connections.
 """
 
 import asyncio
@@ -35,52 +35,52 @@ logger = logging.getLogger(__name__)
 _UNPACK_LENGTH = INT32.unpack_from
 
 OPEN_REQUESTS_MAX = 1000
-"""Requests of one connection that may wait for their replies; clients have 5 to 1,000 in flight."""
+"""Open requests per connection; clients have 5 to 1,000 in flight."""
 
 PARTIAL_BYTES_FIRST = 16 * 1024
-"""A frame's own buffer begins with this and grows as bytes arrive: a length alone buys no memory."""
+"""First size of a partial frame's buffer, which grows as bytes arrive: a length field alone reserves no memory."""
 
 OUT_BYTES_MAX = 64 * 1024
-"""Replies that may be gathered before some of them are sent: the next request waits."""
+"""Unsent reply bytes from which further requests are held."""
 
 UNSENT_BYTES_MAX = 16 * 1024
-"""What the transport may hold before the client counts as one that does not read."""
+"""Bytes in the transport from which the client counts as not reading."""
 
 
 _READ = (bytes, bytearray, memoryview)
-"""Pieces of replies that are in memory; the others are `wire.Unread`."""
+"""Pieces of replies in memory; the others are `wire.Unread`."""
 
 
 class Dispatcher(Protocol):
-    """What takes requests. Frames are views that are good until the end of the turn."""
+    """Handles requests. Frames are views that are valid until the end of the tick."""
 
     def dispatch(self, session: Session, frame: memoryview) -> Reply:
-        """Answer a request. A `KafkaError` that it raises ends the connection."""
+        """Handle a request. A raised `KafkaError` closes the connection."""
 
     def closed(self, session: Session) -> None: ...
 
 
 class Owner(Protocol):
-    """Whoever keeps the connections."""
+    """The registry of connections."""
 
     def made(self, connection: "Connection") -> str | None:
-        """Take it in; why not, otherwise."""
+        """Register a connection; return the reason if it is rejected."""
 
     def lost(self, connection: "Connection") -> None: ...
 
 
 class Pause:
-    """Why nothing is received: bits of a plain number, since it is looked at with each request."""
+    """Reasons not to receive, as bits of an int: it is read for every request."""
 
     NONE: Final = 0
     NOT_READING: Final = 1
     """The client does not read its replies."""
     TOO_MANY_OPEN: Final = 2
     HELD: Final = 4
-    """There is more to look at already than may be looked at now."""
+    """Received requests are held back."""
     THROTTLED: Final = 8
     NO_ROOM: Final = 16
-    """The request is large, and the memory for all clients is full."""
+    """The request is large, and `ClientMemory` is full."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -131,38 +131,38 @@ class Connection(asyncio.BufferedProtocol):
         self._idle_looks = 0
         self._transport: asyncio.Transport | None = None
         self._partial: bytearray | None = None
-        """The beginning of a frame whose end has not arrived; None between frames."""
+        """The received part of an incomplete frame; None between frames."""
         self._filled = 0
         self._wanted = 0
-        """How long the partial frame is to become, its length field included."""
+        """Full size of the partial frame, length field included."""
         self._open: deque[Promise[list[Piece]]] | None = None
-        """Requests that wait for their reply, and replies that wait for those before them; None for none."""
+        """Pending replies, and ready ones that wait for those before them; None for none."""
         self._queued_bytes = 0
-        """Of replies that are ready and wait for those before them."""
+        """Bytes of ready replies that wait for those before them."""
         self._holder: Promise[list[Piece]] | None = None
-        """The request that must be answered before the next is looked at."""
+        """The request that must be answered before the next one is handled."""
         self._held: bytearray | None = None
-        """What was received behind it."""
+        """Bytes received after it."""
         self._out: list[Piece] = []
         self._out_bytes = 0
-        """Gathered for the next send, records that are not read yet included."""
+        """Bytes for the next send, including unread records."""
         self._is_stepping = False
-        """Some of it is not read yet, and is sent in steps."""
+        """The output has unread records and is sent in steps."""
         self._written_bytes = 0
-        """Of the last write: while some of it is not sent, the transport holds all of it."""
+        """Size of the last write, which the transport keeps until all of it is sent."""
         self._kept = 0
-        """What was reported last."""
+        """Bytes last reported to `ClientMemory`."""
         self._moved = 0
-        """What `moved_bytes` compares with: bytes that were missing of the request, and not taken of the replies."""
+        """For `moved_bytes`: bytes missing from the request plus bytes not taken of the replies, at the last call."""
         self._is_sending = False
-        """It is among those that send at the end of the turn."""
+        """The connection sends at the end of the tick."""
         self._is_closing = False
-        """Nothing more is looked at; it closes when it has sent."""
+        """No more requests are handled; the connection closes after sending."""
         self._pause: int = Pause.NONE
         self._is_held_back = False
-        """What `_look_again` found: a plain field, since it is looked at with each request."""
+        """Result of `_look_again`; a field, because it is read for every request."""
 
-    # -- what asyncio calls ----------------------------------------------------------------------------
+    # -- asyncio callbacks ----------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -234,7 +234,7 @@ class Connection(asyncio.BufferedProtocol):
     # -- requests --------------------------------------------------------------------------------------
 
     def _take(self, data: memoryview, size: int) -> None:
-        """Dispatch the frames in the first bytes of data, so many, and keep what is left of one."""
+        """Dispatch the frames in the first `size` bytes of data, and keep a partial one."""
         if self._is_held_back or self._tick.metrics.is_long_tick:
             self._put_off(data[:size])
             return
@@ -243,7 +243,7 @@ class Connection(asyncio.BufferedProtocol):
                 LENGTH_BYTES < size <= self._request_bytes_max
                 and _UNPACK_LENGTH(data)[0] == size - LENGTH_BYTES
             ):
-                # One frame and nothing else: what most turns bring.
+                # Exactly one frame, as in most ticks.
                 reply = self._dispatcher.dispatch(self.session, data[LENGTH_BYTES:size])
                 if type(reply) is list and not self._open:
                     self._send(reply)
@@ -267,8 +267,8 @@ class Connection(asyncio.BufferedProtocol):
             return
         except Exception:
             self._tick.metrics.unanswerable += 1
-            logger.exception("a request from %s failed in a way that nobody foresaw", self.session.peer)
-            self.end("its request could not be handled")
+            logger.exception("unexpected error in a request from %s", self.session.peer)
+            self.end("unexpected error in a request")
             return
         if cut.rest_at < size:
             self._begin_partial(data[cut.rest_at :], cut.wanted)
@@ -282,7 +282,7 @@ class Connection(asyncio.BufferedProtocol):
             self._report()
 
     def may_grow(self) -> None:
-        """Make room for more of the partial frame, or receive nothing before there is some."""
+        """Grow the buffer of the partial frame, or stop receiving until there is room."""
         partial = self._partial
         if partial is None or self._transport is None:
             return
@@ -295,10 +295,10 @@ class Connection(asyncio.BufferedProtocol):
         self._report()
         self.go_on_reading(Pause.NO_ROOM)
 
-    # -- what it keeps ---------------------------------------------------------------------------------
+    # -- memory ---------------------------------------------------------------------------------
 
     def _report(self) -> None:
-        """Tell how many bytes are kept for the client."""
+        """Report the bytes kept for this client to `ClientMemory`."""
         kept = self._queued_bytes
         if not self._is_stepping:
             kept += self._out_bytes
@@ -312,17 +312,17 @@ class Connection(asyncio.BufferedProtocol):
         self._tick.memory.keeps(self, self._kept)
 
     def moved_bytes(self) -> int:
-        """Bytes that came or were taken since this was last asked; many where the node itself holds it up."""
+        """Bytes received or taken since the last call; `MOVES` while the node itself delays the client."""
         before = self._moved
         self._moved = self._wanted - self._filled if self._partial is not None else 0
         if self._pause & Pause.NOT_READING and self._transport is not None:
             self._moved += self._transport.get_write_buffer_size()
         return MOVES if self._pause & Pause.NO_ROOM else max(before - self._moved, 0)
 
-    # -- holding back ----------------------------------------------------------------------------------
+    # -- backpressure ----------------------------------------------------------------------------------
 
     def _look_again(self) -> None:
-        """Something changed of what holds requests back."""
+        """Recompute whether requests are held back."""
         self._is_held_back = bool(
             self._is_closing
             or self._holder is not None
@@ -342,8 +342,7 @@ class Connection(asyncio.BufferedProtocol):
             self._report()
 
     def _put_off(self, data: memoryview) -> None:
-        """Keep what was received until nothing holds it back; for the next turn, where nothing but the length of this
-        one does."""
+        """Hold received bytes; until the next tick, if only the length of this tick is the reason."""
         if self._is_closing:
             return
         is_delayed = not self._is_held_back
@@ -352,7 +351,7 @@ class Connection(asyncio.BufferedProtocol):
             self._tick.delay(self._go_on)
 
     def _go_on(self) -> None:
-        """Look at what was held back, if nothing is in the way any more."""
+        """Handle held requests, if nothing holds them back any longer."""
         held = self._held
         if held is None or self._transport is None:
             return
@@ -399,14 +398,14 @@ class Connection(asyncio.BufferedProtocol):
                 self._send(reply)
 
     def _queue(self, reply: list[Piece]) -> None:
-        """It is ready before those that come first."""
+        """Count a reply that is ready before earlier ones."""
         self._queued_bytes += sum(map(len, reply))
         if self._queued_bytes > OUT_BYTES_MAX:
             self._look_again()
             self._report()
 
     def _settle(self, reply: list[Piece]) -> None:
-        """Let go of the replies that are ready, as far as none before them is missing."""
+        """Send ready replies up to the first pending one."""
         waiting = self._open
         if waiting is None:
             return
@@ -431,7 +430,7 @@ class Connection(asyncio.BufferedProtocol):
             self._look_again()
 
     def _free(self) -> None:
-        """The request that held back the next ones holds them back no longer, though it may not be answered yet."""
+        """Stop holding later requests, although the holding request may still be pending."""
         self._holder = None
         self._look_again()
         self._go_on()
@@ -451,7 +450,7 @@ class Connection(asyncio.BufferedProtocol):
         if type(reply) is UnreadReply:
             self._is_stepping = True
         if self._pause & Pause.NOT_READING:
-            self._report()  # it goes out with `resume_writing`
+            self._report()  # sent by `resume_writing`
         elif not self._is_sending:
             self._is_sending = True
             self._tick.send_later(self)
@@ -485,7 +484,7 @@ class Connection(asyncio.BufferedProtocol):
             self._go_on()
 
     def send_step(self) -> int:
-        """Send so much as is read ahead of a client, and the rest when it has taken this; how many bytes it was."""
+        """Send one step of read-ahead; the rest follows when the client has taken it. Returns the size in bytes."""
         self._is_sending = False
         transport, out = self._transport, self._out
         if transport is None:
@@ -525,10 +524,10 @@ class Connection(asyncio.BufferedProtocol):
             self._tick.step_later(self)
         return sent
 
-    # -- not reading -----------------------------------------------------------------------------------
+    # -- pausing and closing -----------------------------------------------------------------------------------
 
     def stop_reading(self, reason: int) -> None:
-        """Receive nothing more until every reason is gone; also how a client is throttled."""
+        """Pause receiving for a reason. Receiving resumes when all reasons are gone."""
         if not self._pause and self._transport is not None:
             self._transport.pause_reading()
         self._pause |= reason
@@ -540,22 +539,22 @@ class Connection(asyncio.BufferedProtocol):
                 self._transport.resume_reading()
 
     def end(self, why: str) -> None:
-        """Close the connection for something that the client did."""
+        """Close the connection because of a client error."""
         logger.warning("connection from %s closed: %s", self.session.peer, why)
         self.close()
 
     def close(self) -> None:
-        """Close it once what is gathered is sent, which is not before this turn's writes are done."""
+        """Close after the output is sent, which follows this tick's writes."""
         self._is_closing = self._is_held_back = True
         if self._transport is not None and not self._out:
             self._transport.close()
 
     def abort(self) -> None:
-        """Be gone, as after a crash."""
+        """Close at once, as a crash would."""
         if self._transport is not None:
             self._transport.abort()
 
-    # -- for its owner ---------------------------------------------------------------------------------
+    # -- for `Connections` ---------------------------------------------------------------------------------
 
     @property
     def peer(self) -> str:
@@ -563,21 +562,21 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def address(self) -> str:
-        """The client's, without its port."""
+        """The client's address, without its port."""
         return self.session.peer.rpartition(":")[0]
 
     @property
     def open_requests(self) -> int:
-        """Those that wait for their reply, or for the replies before it."""
+        """Pending requests, and ready replies behind them."""
         return 0 if self._open is None else len(self._open)
 
     @property
     def is_closing(self) -> bool:
-        """Whether `close` was called; it ends when everything is sent."""
+        """Whether `close` was called; the connection ends when everything is sent."""
         return self._is_closing
 
     def idle_looks(self) -> int:
-        """How often it was looked, this time included, since the client last sent something or was answered."""
+        """Number of checks, including this one, since the client last sent something or was answered."""
         if self._open and not self._pause & Pause.NOT_READING:
             self._idle_looks = 0
         self._idle_looks += 1

@@ -1,11 +1,9 @@
-"""All clients of a node, at whichever port: how many there may be, and for how long one may say nothing.
+"""All client connections of a node: their limits and idle timeouts.
 
-`max.connections` and `max.connections.per.ip` are kept by closing the connection that is one too many; a
-limit that is lowered while the node runs closes nobody who is there. A client that has sent nothing for
-`connections.max.idle.ms`, and waits for nothing, is closed, as Kafka does; clients expect it. So is one that does not
-take its replies, whether it waits for something or not. At the other doors one
-that takes for ever to send a request is closed as well (`doors`): anything may speak there, and what is unfinished
-holds memory. One timer looks at all of them, so that no request needs its own.
+`max.connections` and `max.connections.per.ip` are enforced by closing a new connection above the limit; lowering a
+limit closes no open connection. As in Kafka, a connection without requests for `connections.max.idle.ms` and without a
+pending one is closed; so is one whose client does not take its replies. At the other doors, a client that takes too
+long to send a request is closed too (`doors`), because partial requests hold memory. One timer checks all connections.
 """
 
 import logging
@@ -25,37 +23,36 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 IDLE_LOOKS: Final = 4
-"""How often within the time that a client may be idle it is looked whether it is; so it may be idle a quarter
-longer."""
+"""Checks per idle timeout; so a connection may be idle up to a quarter longer."""
 
 UNFINISHED_LOOK_MS: Final = 5000
-"""How often it is looked whether somebody takes too long to send something."""
+"""Interval of checks for partial requests."""
 
 
-SAY_AGAIN_NS: Final = 10_000_000_000
-"""How often it is said that there are no descriptors left."""
+LOG_INTERVAL_NS: Final = 10_000_000_000
+"""Interval of log lines about missing descriptors."""
 
 
 class Client(Protocol):
-    """A connection, whatever is spoken on it."""
+    """A connection, of any protocol."""
 
     @property
     def door(self) -> str:
-        """What the port that it came to is called."""
+        """Name of the door."""
 
     @property
     def peer(self) -> str: ...
 
     @property
     def address(self) -> str:
-        """The client's, without its port."""
+        """The client's address, without its port."""
 
     def idle_looks(self) -> int:
-        """How often it was looked, this time included, since the client last sent something or was answered."""
+        """Number of checks, including this one, since the client last sent something or was answered."""
 
     @property
     def is_closing(self) -> bool:
-        """Whether `close` was called; it ends when everything is sent."""
+        """Whether `close` was called; the connection ends when everything is sent."""
 
     def close(self) -> None: ...
 
@@ -72,13 +69,13 @@ class Connections:
         of_controllers: Mapping[str, Dispatcher] = MappingProxyType({}),
         connections_max: int = 2**31 - 1,
     ) -> None:
-        """`number` gives a setting of the broker, as it is in force now; `of_controllers` has the listeners at which
-        another dispatcher answers; `connections_max` is what the process has descriptors for."""
+        """`number` returns the current value of a broker setting; `of_controllers` has the dispatchers of controller
+        listeners; `connections_max` is the number of descriptors for connections."""
         self._connections_max = connections_max
         self._turned_away = 0
-        """Connections for which there was no descriptor, since it was last said."""
-        self._said_ns: int | None = None
-        """When that was."""
+        """Connections rejected for lack of descriptors since the last log line."""
+        self._logged_ns: int | None = None
+        """Time of that log line."""
         self._world = world
         self._tick = tick
         self._dispatcher = dispatcher
@@ -87,13 +84,13 @@ class Connections:
         self._idle_ms_max = number("connections.max.idle.ms")
         self._number = number
         self._open: dict[Client, None] = {}
-        """In the order in which they came: no run of the simulator may depend on where objects lie."""
+        """In order of arrival, so that simulations do not depend on object addresses."""
         self._by_address: Counter[str] = Counter()
         self._is_over = False
-        """All were closed: one that was taken just before, and is made now, is too late."""
+        """All connections were closed; a connection that completes now is closed too."""
         self._timer: Timer | None = None
         self._unfinished_timer: Timer | None = None
-        """Runs while there is anybody at a door."""
+        """Runs while a door has connections."""
         metrics = tick.metrics
         self._metrics = metrics
         metrics.door(Connection.door)
@@ -115,27 +112,27 @@ class Connections:
     def accept_at(self, door: "ProtocolServer", name: str) -> DoorConnection:
         return DoorConnection(self._tick, door, self, name)
 
-    # -- what connections tell -------------------------------------------------------------------------
+    # -- callbacks of connections -------------------------------------------------------------------------
 
     def made(self, connection: Client) -> str | None:
-        """Take a connection in; why not, if it is one too many."""
+        """Register a connection; return the reason if it is above a limit."""
         if self._is_over:
             connection.abort()
             return None
         if len(self._open) >= self._connections_max:
             self._metrics.door(connection.door).refused += 1
-            self._say_no_descriptor(connection)
+            self._log_no_descriptor(connection)
             connection.abort()
             return None
         address = connection.address
         count_max = self._number("max.connections")
         if len(self._open) >= count_max:
             self._metrics.door(connection.door).refused += 1
-            return f"there are {count_max} connections already (max.connections)"
+            return f"{count_max} connections are open, the limit of max.connections"
         per_address_max = self._number("max.connections.per.ip")
         if self._by_address[address] >= per_address_max:
             self._metrics.door(connection.door).refused += 1
-            return f"{address} has {per_address_max} connections already (max.connections.per.ip)"
+            return f"{address} has {per_address_max} open connections, the limit of max.connections.per.ip"
         self._open[connection] = None
         self._by_address[address] += 1
         meter = self._metrics.door(connection.door)
@@ -145,19 +142,19 @@ class Connections:
             self._look_at_unfinished_later()
         return None
 
-    def _say_no_descriptor(self, connection: Client) -> None:
-        """In one line for all who come within some seconds."""
+    def _log_no_descriptor(self, connection: Client) -> None:
+        """Log one line for all connections within some seconds."""
         self._turned_away += 1
         now_ns = self._world.clock_ns()
-        if self._said_ns is None or now_ns - self._said_ns >= SAY_AGAIN_NS:
+        if self._logged_ns is None or now_ns - self._logged_ns >= LOG_INTERVAL_NS:
             logger.error(
-                "%d connections refused, the last from %s: %d are open, and the process may not open more files; "
-                "raise its limit (ulimit -n, LimitNOFILE of systemd), or lower max.connections",
+                "rejected %d connections, the last from %s: %d are open, and the process has no more "
+                "file descriptors; raise its limit (ulimit -n, LimitNOFILE of systemd), or lower max.connections",
                 self._turned_away,
                 connection.peer,
                 len(self._open),
             )
-            self._turned_away, self._said_ns = 0, now_ns
+            self._turned_away, self._logged_ns = 0, now_ns
 
     def lost(self, connection: Client) -> None:
         if connection in self._open:
@@ -167,7 +164,7 @@ class Connections:
             if not self._by_address[connection.address]:
                 del self._by_address[connection.address]
 
-    # -- idle ones -------------------------------------------------------------------------------------
+    # -- idle connections -------------------------------------------------------------------------------------
 
     def start(self) -> None:
         if self._idle_ms_max >= 0:
@@ -175,14 +172,14 @@ class Connections:
 
     def _look(self) -> None:
         for connection in [each for each in self._open if each.idle_looks() > IDLE_LOOKS]:
-            if connection.is_closing:  # since the last look: its client does not take what it was sent
+            if connection.is_closing:  # since the last check: the client does not take its replies
                 connection.abort()
             else:
                 logger.debug("connection from %s closed: idle", connection.peer)
                 connection.close()
         self.start()
 
-    # -- slow ones -------------------------------------------------------------------------------------
+    # -- partial requests -------------------------------------------------------------------------------------
 
     def _look_at_unfinished_later(self) -> None:
         self._unfinished_timer = self._world.call_later(UNFINISHED_LOOK_MS, self._look_at_unfinished)
@@ -196,17 +193,17 @@ class Connections:
         if at_doors:
             self._look_at_unfinished_later()
 
-    # -- the end ---------------------------------------------------------------------------------------
+    # -- closing ---------------------------------------------------------------------------------------
 
     def close_clients(self) -> None:
-        """Close all but those of other nodes to the controller here, once what is ready for them is sent."""
+        """Close all but connections to controller listeners, after sending ready replies."""
         self._stop()
         for connection in list(self._open):
             if not isinstance(connection, Connection) or connection.listener not in self._of_controllers:
                 connection.close()
 
     def close(self) -> None:
-        """Close all, once what is ready for them is sent."""
+        """Close all, after sending ready replies."""
         self._is_over = True
         self._stop()
         for connection in list(self._open):

@@ -1,11 +1,10 @@
-"""The doors beside the Kafka port: their clients' connections, for whatever is spoken on them.
+"""Connections of the doors beside the Kafka port: HTTP and the line protocol.
 
-A connection is the `Wire` of one `Conversation`. It receives into the turn's chunk and sends once a turn, after the
-turn's logs are written, as Kafka's connections do; how many there may be, and for how long one may be idle, is
-counted together with them.
+A connection is the `Wire` of one `Conversation`. It receives into the tick's chunk and sends once per tick, after the
+logs are written, as Kafka connections do. Connection limits and idle timeouts are shared with them.
 
-What is spoken takes longer to load than the node takes to start. So it is loaded beside the loop, when Kafka clients
-are served already; who connects meanwhile waits in the kernel's queue.
+The protocols take longer to load than the node takes to start. They are loaded on a thread while Kafka clients are
+already served; early clients wait in the kernel's queue.
 """
 
 import asyncio
@@ -29,21 +28,20 @@ logger = logging.getLogger(__name__)
 HTTP, LINE = "http", "line"
 
 OUT_BYTES_MAX = 64 * 1024
-"""What may be gathered for one client in a turn before it counts as full."""
+"""Unsent bytes of one client from which the connection counts as full."""
 
 UNSENT_BYTES_MAX = 128 * 1024
-"""What the kernel takes for one client beyond what is on its way: left alone it takes megabytes, which are read and
-written as JSON for clients that never come for them."""
+"""Unsent bytes in the kernel per client (TCP_NOTSENT_LOWAT). The default is megabytes, which would be read and encoded
+as JSON for clients that never take them."""
 
 UNTAKEN_BYTES_MAX = 16 * 1024
-"""What the transport may hold beyond that before the client counts as one that does not read."""
+"""Bytes in the transport from which the client counts as not reading."""
 
 UNFINISHED_MS_MAX = 30_000
-"""How long the rest of a request, a line or a message may be waited for, and longer while it comes at a rate."""
+"""Time limit for the rest of a request, line or message; extended while it arrives at `UNFINISHED_BYTES_A_SECOND`."""
 
 UNFINISHED_BYTES_A_SECOND = 500
-"""The rate; Apache's `RequestReadTimeout` is much like the two. A real client is faster on any line, and one that
-means to hold many connections for ever has to work for it."""
+"""As with Apache's `RequestReadTimeout`. Real clients are faster; holding connections costs an attacker traffic."""
 
 
 class DoorNode(Protocol):
@@ -91,10 +89,10 @@ def _load_line() -> MakeDoor:
 
 
 class Owner(Protocol):
-    """Whoever keeps the connections."""
+    """The registry of connections."""
 
     def made(self, connection: Any) -> str | None:
-        """Take it in; why not, otherwise."""
+        """Register a connection; return the reason if it is rejected."""
 
     def lost(self, connection: Any) -> None: ...
 
@@ -127,7 +125,7 @@ class DoorConnection(asyncio.BufferedProtocol):
     )
 
     def __init__(self, tick: LoopTick, door: "ProtocolServer", owner: Owner, name: str = HTTP) -> None:
-        """`name` is what the door's connections are counted under."""
+        """`name` is the door's name in the metrics."""
         self.door = name
         self._tick = tick
         self._door = door
@@ -139,27 +137,27 @@ class DoorConnection(asyncio.BufferedProtocol):
         self._out: list[bytes] = []
         self._out_bytes = 0
         self._written_bytes = 0
-        """Of the last write: while some of it is not sent, the transport holds all of it."""
+        """Size of the last write, which the transport keeps until all of it is sent."""
         self._moved = 0
-        """What `moved_bytes` compares with: bytes that were not taken."""
+        """For `moved_bytes`: bytes not taken at the last call."""
         self._is_sending = False
-        """It is among those that send at the end of the turn."""
+        """The connection sends at the end of the tick."""
         self._is_closing = False
         self._is_finished = False
-        """The client sends nothing more."""
+        """The client has closed its sending side."""
         self._is_paused = False
-        """The client does not read what it was sent."""
+        """The client does not read."""
         self._is_stopped = False
-        """Nothing is received for now."""
+        """Receiving is paused."""
         self._idle_looks = 0
         self._unfinished: int | None = None
-        """What the client was in the middle of sending, when it was last looked."""
+        """`Conversation.unfinished` at the last check."""
         self._unfinished_since_ns = 0
-        """When that was first seen."""
+        """When it was first seen."""
         self._unfinished_bytes = 0
-        """What has come since."""
+        """Bytes received since."""
 
-    # -- what asyncio calls ----------------------------------------------------------------------------
+    # -- asyncio callbacks ----------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -226,25 +224,25 @@ class DoorConnection(asyncio.BufferedProtocol):
         self._report()
         self._drained()
 
-    # -- what it keeps ---------------------------------------------------------------------------------
+    # -- memory ---------------------------------------------------------------------------------
 
     def _report(self) -> None:
-        """Tell how many bytes are kept for the client."""
+        """Report the bytes kept for this client to `ClientMemory`."""
         kept = 0
         if self._is_paused and self._transport is not None:
             kept = max(self._written_bytes, self._transport.get_write_buffer_size()) + self._out_bytes
         self._tick.memory.keeps(self, kept if kept > UNCOUNTED_BYTES else 0)
 
     def moved_bytes(self) -> int:
-        """Bytes that were taken since this was last asked."""
+        """Bytes taken since the last call."""
         before = self._moved
         self._moved = 0 if self._transport is None else self._transport.get_write_buffer_size()
         return max(before - self._moved, 0)
 
     def may_grow(self) -> None:
-        """What arrives here is bounded by what is spoken."""
+        """Nothing to do: the protocol bounds what a client can send."""
 
-    # -- what conversations call -----------------------------------------------------------------------
+    # -- `Wire` -----------------------------------------------------------------------
 
     @property
     def is_full(self) -> bool:
@@ -260,7 +258,7 @@ class DoorConnection(asyncio.BufferedProtocol):
             self._tick.send_later(self)
 
     def close(self) -> None:
-        """Close it once what is gathered is sent, which is not before this turn's writes are done."""
+        """Close after the output is sent, which follows this tick's writes."""
         self._is_closing = True
         if self._transport is not None and not self._is_sending:
             self._transport.close()
@@ -306,7 +304,7 @@ class DoorConnection(asyncio.BufferedProtocol):
             self._guard(self._conversation.drained)
 
     def _close_if_finished(self) -> None:
-        """A client that sends nothing more is done when it has all its answers."""
+        """Close if the client has closed its sending side and has all replies."""
         if (
             self._is_finished
             and not self._out
@@ -315,7 +313,7 @@ class DoorConnection(asyncio.BufferedProtocol):
         ):
             self.close()
 
-    # -- what goes wrong -------------------------------------------------------------------------------
+    # -- errors -------------------------------------------------------------------------------
 
     def _guard(self, call: Callable[[], None]) -> None:
         try:
@@ -324,31 +322,31 @@ class DoorConnection(asyncio.BufferedProtocol):
             self._broken()
 
     def _broken(self) -> None:
-        """A conversation has a fault, and nobody knows where it stands."""
-        logger.exception("what %s sent could not be handled, in a way that nobody foresaw", self.peer)
+        """Close after an unexpected error in the conversation."""
+        logger.exception("unexpected error while handling data from %s", self.peer)
         self.close()
 
-    # -- for its owner ---------------------------------------------------------------------------------
+    # -- for `Connections` ---------------------------------------------------------------------------------
 
     @property
     def address(self) -> str:
-        """The client's, without its port."""
+        """The client's address, without its port."""
         return self.peer.rpartition(":")[0]
 
     @property
     def is_closing(self) -> bool:
-        """Whether `close` was called; it ends when everything is sent."""
+        """Whether `close` was called; the connection ends when everything is sent."""
         return self._is_closing
 
     def idle_looks(self) -> int:
-        """How often it was looked, this time included, since the client last sent something or was answered."""
+        """Number of checks, including this one, since the client last sent something or was answered."""
         if self._conversation is not None and not self._conversation.is_idle and not self._is_paused:
             self._idle_looks = 0
         self._idle_looks += 1
         return self._idle_looks
 
     def look_at_unfinished(self, now_ns: int) -> None:
-        """End it if the client has been in the middle of sending something for too long."""
+        """Give up on a partial request that takes too long."""
         conversation = self._conversation
         if conversation is None or self._is_closing:
             return
@@ -360,11 +358,11 @@ class DoorConnection(asyncio.BufferedProtocol):
             return
         age_ms = (now_ns - self._unfinished_since_ns) // 1_000_000
         if age_ms >= UNFINISHED_MS_MAX + self._unfinished_bytes * 1000 // UNFINISHED_BYTES_A_SECOND:
-            logger.debug("connection from %s closed: the rest of what it sends takes too long", self.peer)
+            logger.debug("connection from %s closed: a partial request took too long", self.peer)
             self._guard(conversation.give_up_waiting)
 
     def abort(self) -> None:
-        """Be gone, as after a crash."""
+        """Close at once, as a crash would."""
         if self._transport is not None:
             self._transport.abort()
 

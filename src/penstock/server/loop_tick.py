@@ -1,9 +1,8 @@
-"""One turn of the loop: everything that arrived is written with one call a log and answered with one send a
-connection.
+"""One tick of the event loop: one write per log and one send per connection for everything that arrived.
 
-While a turn lasts, connections receive into one shared chunk and requests may keep views of it, so that a batch
-goes from the socket to the disk without being copied. When the turn ends, first the logs write what was staged
-(which gives the views up), then the connections send, then the chunk is used from its beginning again.
+During a tick, connections receive into one shared chunk and requests may keep views of it, so that a batch goes from
+the socket to the disk without being copied. At the end of the tick the logs write what was staged, which releases the
+views; then the connections send; then the chunk is reused from its start.
 """
 
 import logging
@@ -18,23 +17,23 @@ from penstock.base.world import World
 logger = logging.getLogger(__name__)
 
 CHUNK_BYTES = 1 << 20
-"""What one turn can receive before another chunk must be allocated; pages that stay warm are cheap."""
+"""Bytes that one tick can receive before another chunk is allocated; reused pages stay in the cache."""
 
 RECEIVE_BYTES_MIN = 64 * 1024
-"""Less room than this is not worth a recv: a new chunk is begun."""
+"""With less room than this, a new chunk is started."""
 
 
 class Sender(Protocol):
-    """A connection, as a turn sees it."""
+    """A connection with replies to send."""
 
     def send_now(self) -> None: ...
 
 
 class Stepper(Protocol):
-    """A connection whose reply is read as it is sent."""
+    """A connection whose reply is read from disk in steps."""
 
     def send_step(self) -> int:
-        """Send the next step; how many bytes it was."""
+        """Send the next step; return its size in bytes."""
 
 
 class LoopTick:
@@ -55,63 +54,63 @@ class LoopTick:
         self._chunk = memoryview(bytearray(chunk_bytes))
         self._room_min = min(RECEIVE_BYTES_MIN, chunk_bytes)
         self.room = self._chunk
-        """Where a connection may receive into: what this turn's requests do not look at."""
+        """Where a connection may receive: the part of the chunk without views of this tick's requests."""
         self._is_scheduled = False
         self.count = 0
-        """Turns that are over."""
+        """Finished ticks."""
         self._writers: list[Callable[[], None]] = []
         self._senders: list[Sender] = []
         self._steppers: deque[Stepper] = deque()
-        """Whose next step may be sent, the one that waits longest first."""
+        """Connections with a next step to send, in the order of waiting."""
         self._delayed: list[Callable[[], None]] = []
 
     # -- receiving -------------------------------------------------------------------------------------
 
     def keep(self, count: int) -> memoryview:
-        """The bytes that were just received, theirs until the end of the turn."""
+        """The bytes just received, valid until the end of the tick."""
         return self.keep_first(count)[:count]
 
     def keep_first(self, count: int) -> memoryview:
-        """The room with those bytes at its beginning, for who cuts what it needs out of it itself: cutting costs as
-        much as much of the rest."""
+        """The room with those bytes at its start. The caller slices it, because a slice is a large part of the cost of
+        a small request."""
         room = self.room
         rest = room[count:]
         if len(rest) < self._room_min:
-            # The full chunk lives on in whatever looks at it; at the end of the turn it is gone.
+            # Views keep the full chunk alive until the end of the tick.
             self._chunk = rest = memoryview(bytearray(len(self._chunk)))
         self.room = rest
         if not self._is_scheduled:
             self._schedule()
         return room
 
-    # -- at the end ------------------------------------------------------------------------------------
+    # -- end of the tick ------------------------------------------------------------------------------------
 
     def write_later(self, write: Callable[[], None]) -> None:
-        """Have something written before the replies of this turn go out; it must not raise."""
+        """Call `write` before this tick's replies are sent; it must not raise."""
         self._writers.append(write)
         if not self._is_scheduled:
             self._schedule()
 
     def send_later(self, sender: Sender) -> None:
-        """Have a connection send once, when everything is written."""
+        """Call `send_now` after the writes of this tick."""
         self._senders.append(sender)
         if not self._is_scheduled:
             self._schedule()
 
     def step_later(self, stepper: Stepper) -> None:
-        """Have a connection send one step, when it is its turn."""
+        """Call `send_step` when the connections that wait longer have sent theirs."""
         self._steppers.append(stepper)
         if not self._is_scheduled:
             self._schedule()
 
     def delay(self, go_on: Callable[[], None]) -> None:
-        """Have something handled in the next turn: this one is long already (`Metrics.is_long_tick`)."""
+        """Call `go_on` in the next tick, because this one is long already (`Metrics.is_long_tick`)."""
         self._delayed.append(go_on)
         if not self._is_scheduled:
             self._schedule()
 
     def begin(self) -> None:
-        """Something else is about to be handled than what `keep` was told of."""
+        """Schedule the end of the tick for work that did not go through `keep`."""
         if not self._is_scheduled:
             self._schedule()
 
@@ -139,8 +138,8 @@ class LoopTick:
         for write in writers:
             try:
                 write()
-            except Exception:  # the other logs, and the replies of other clients, do not wait for its cause
-                logger.exception("what was staged for a log could not be written")
+            except Exception:  # other logs and clients must not be affected
+                logger.exception("unexpected error while writing staged records")
         senders, self._senders = self._senders, []
         for sender in senders:
             sender.send_now()
@@ -149,7 +148,7 @@ class LoopTick:
         self.room = self._chunk
         self.memory.ahead_left = AHEAD_BYTES_MAX
         now_ns = self.clock_ns()
-        # What was held back, and is handled now that something was sent, has begun the next turn.
+        # Requests that were held back until a send have already started the next tick.
         self.metrics.tick_ended(now_ns, now_ns if self._is_scheduled else 0)
         if self._delayed:
             delayed, self._delayed = self._delayed, []

@@ -5,14 +5,14 @@ Standard output gets one line, when the node serves, without the doors that are 
     penstock ready kafka=127.0.0.1:9092 http=127.0.0.1:8080 line=127.0.0.1:9090
 
 Everything else is log lines on standard error. The first SIGTERM, SIGINT or SIGHUP stops the node cleanly; a second
-one ends the process at once, as a crash would, which loses nothing that was acknowledged.
+one ends the process at once, as a crash would, without losing acknowledged records.
 
     0    stopped cleanly
-    1    a failure ended it: the disk refused, or a part of it broke
-    2    it could not start
+    1    stopped by a failure, such as of the disk
+    2    could not start
 
-A node that gives up ends, whatever else fails on the way out: standard error may lie on the disk that is full, or be
-a pipe that nobody reads, and a thread may wait for a sync that never returns. After `END_S_MAX` the process just ends.
+A failed node always ends, even if standard error is on a full disk or a pipe without a reader, or a thread waits for a
+sync that never returns: after `END_S_MAX` the process is ended.
 """
 
 import faulthandler
@@ -38,14 +38,14 @@ EXIT_FAILED = 1
 EXIT_CANNOT_START = 2
 
 END_S_MAX = 10
-"""How long a node that has given up may take to let everything go."""
+"""Time limit for a failed node to end."""
 
 LEVELS = ("debug", "info", "warning", "error")
 
 
 def run(config: NodeConfig, make_node: MakeNode = new_node) -> int:
     """Serve until a signal comes; return the exit code."""
-    # The objects of the start stay: looking through them for garbage, now or later, finds none.
+    # Objects created at the start live on: collecting them finds no garbage.
     gc.disable()
     descriptors = raise_descriptor_limit()
     config = replace(
@@ -56,7 +56,7 @@ def run(config: NodeConfig, make_node: MakeNode = new_node) -> int:
     for warning in config.warnings:
         logger.warning("%s", warning)
     try:
-        import uvloop  # noqa: PLC0415  # after the configuration was found good
+        import uvloop  # noqa: PLC0415  # after the configuration was checked
 
         loop = uvloop.new_event_loop()
         try:
@@ -68,7 +68,7 @@ def run(config: NodeConfig, make_node: MakeNode = new_node) -> int:
 
 
 class _Run:
-    """One run of a node, and why it ends."""
+    """One run of a node, and its exit code."""
 
     def __init__(self, loop: Any, config: NodeConfig, make_node: MakeNode) -> None:
         self._loop = loop
@@ -95,7 +95,7 @@ class _Run:
         return self._code
 
     def _begin(self, host: Host) -> None:
-        # A signal that comes between taking signals and running the loop would be lost: so it runs already.
+        # Called from the running loop: a signal between adding handlers and running the loop would be lost.
         self._take_signals()
         try:
             host.start(self._ready, self._failed, self._opened)
@@ -113,17 +113,17 @@ class _Run:
         controller = ",".join(each.shown for each in self._host.controllers.values())
         places = [("kafka", kafka), *((name, each.shown) for name, each in self._host.doors.items())]
         shown = " ".join(f"{name}={at}" for name, at in [*places, ("controller", controller)] if at)
-        with suppress(OSError):  # nobody reads it, or it goes to a disk that is full
+        with suppress(OSError):  # no reader, or a full disk
             print(f"penstock ready {shown}", flush=True)
 
     def _opened(self) -> None:
-        """All is loaded that ever will be, but for what few ask for."""
+        """Everything but rarely used modules is loaded."""
         keep_freed_memory()
         gc.freeze()
         gc.enable()
 
     def _failed(self, reason: str) -> None:
-        """The node cannot go on: what it had acknowledged is on disk, and the rest is not its to save."""
+        """End after a failure of the node. Acknowledged records are on disk."""
         assert self._host is not None
         if self._code != EXIT_STOPPED:
             return
@@ -139,7 +139,7 @@ class _Run:
 
     def _take_signals(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            # Whoever started us with nohup wants no end at a hangup.
+            # Started with nohup: ignore hangups.
             if number is signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
                 continue
             self._loop.add_signal_handler(number, self._signal, number)
@@ -151,18 +151,18 @@ class _Run:
             logger.warning("%s again: ending at once", number.name)
             os._exit(128 + number)
         self._signalled = True
-        logger.info("%s: stopping; a second one ends it at once", number.name)
+        logger.info("%s: stopping; a second signal ends the process at once", number.name)
         self._host.stop(self._loop.stop)
 
 
 def refuse(sentence: str) -> int:
-    """Say why there is no node; return the exit code for that."""
+    """Print why the node cannot start; return the exit code."""
     say(sentence)
     return EXIT_CANNOT_START
 
 
 def say(sentence: str) -> None:
-    """Write a last sentence to standard error, if that can be written to."""
+    """Print a sentence to standard error, if possible."""
     try:
         print(f"penstock: {sentence}", file=sys.stderr, flush=True)
     except (OSError, ValueError):
@@ -172,15 +172,15 @@ def say(sentence: str) -> None:
 
 
 def end_within(seconds: float) -> None:
-    """End the process after so long with exit code 1, whatever holds it: a thread without Python does it."""
-    faulthandler.dump_traceback_later(seconds, exit=True, file=open(os.devnull, "wb"))  # noqa: SIM115  # until the end
+    """End the process with exit code 1 after this time, from a C thread, whatever blocks the interpreter."""
+    faulthandler.dump_traceback_later(seconds, exit=True, file=open(os.devnull, "wb"))  # noqa: SIM115  # open until the end
 
 
 # -- the process ---------------------------------------------------------------------------------------
 
 
 class OneLine(logging.Formatter):
-    """A log line is a line: what would break it is shown as an escape, and a traceback is folded into it."""
+    """Formats each record as one line, with line breaks escaped and tracebacks folded."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s", "%Y-%m-%d %H:%M:%S")
@@ -190,12 +190,12 @@ class OneLine(logging.Formatter):
 
 
 def start_logging(level: str | None, *, verbose: bool = False) -> None:
-    """Log lines go to standard error."""
+    """Log to standard error."""
     name = "debug" if verbose else (level or "info").strip().lower()
     if name not in LEVELS:
         raise BadSetting(f"PENSTOCK_LOG is {level!r}, expected one of {', '.join(LEVELS)}")
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(OneLine())
-    logging.raiseExceptions = False  # when nobody reads standard error, that is no reason to fail
+    logging.raiseExceptions = False  # do not fail if standard error cannot be written
     logging.basicConfig(level=name.upper(), handlers=[handler], force=True)
     logging.getLogger("asyncio").setLevel(logging.WARNING)
