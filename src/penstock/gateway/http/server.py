@@ -21,7 +21,7 @@ NAMES_MAX = 1000
 
 
 class HttpServer:
-    """A `Door`."""
+    """A `ProtocolServer`."""
 
     def __init__(
         self, gateway: Any, router: Router, give_back_memory: Callable[[], None] | None = None

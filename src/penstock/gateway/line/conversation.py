@@ -362,7 +362,7 @@ def _shown(text: str) -> str:
 
 
 class LineServer:
-    """A `Door`."""
+    """A `ProtocolServer`."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway

@@ -1,9 +1,7 @@
-"""Leaders and coordinators move: how long somebody who is not there is looked for.
+"""Retries while leaders and coordinators move.
 
-here       the node leads, or coordinates: nothing is asked, and nothing is slower than on a node alone
-there      another broker does, and is asked
-nowhere    nobody does, or not yet: tried again until the time is up, then it is an error that passes
-"""
+If this broker leads or coordinates, nothing is sent. If another broker does, it is called. If no broker does, the call
+is retried until `PATIENCE_MS` have passed, and then fails with a retriable error."""
 
 from collections.abc import Callable
 from typing import Final, TypeVar
@@ -15,7 +13,7 @@ from penstock.handlers.support.context import Context
 T = TypeVar("T")
 
 PATIENCE_MS: Final = 10_000
-"""Longer than an election takes, shorter than clients wait."""
+"""Longer than an election, shorter than the timeouts of clients."""
 
 RETRY_MS: Final = 50
 
@@ -34,16 +32,16 @@ RETRIABLE: Final = frozenset(
         ErrorCode.NETWORK_EXCEPTION,
     )
 )
-"""What is said meanwhile."""
+"""Errors while a leader or coordinator moves."""
 
 
 def is_alone(context: Context) -> bool:
-    """Whether there is no other broker: what is not here is nowhere."""
+    """Whether this is the only broker: then no other can lead or coordinate."""
     return len(context.image.brokers) <= 1
 
 
 def retry_while_moving(context: Context, attempt: Callable[[], Steps[T]]) -> Steps[T]:
-    """Try something until it does not fail for somebody who is not there, for so long as that makes sense."""
+    """Retry while the attempt fails with a `RETRIABLE` error, for at most `PATIENCE_MS`."""
     world = context.world
     until_ms = world.now_ms() + PATIENCE_MS
     while True:

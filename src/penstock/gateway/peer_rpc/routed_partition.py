@@ -1,13 +1,13 @@
 """A partition, wherever it is led.
 
-    place = find_place(context, "orders", 2)
-    yield from look(context, [place])          # where it begins and ends, now
-    walk = PlaceWalk(place, start, stop)
-    yield from walk.prepare()                  # has batches brought, if it is led elsewhere
+    partition = find_partition(context, "orders", 2)
+    yield from look_up_bounds(context, [partition])    # its offsets, from the leader
+    walk = RoutedWalk(context, partition, start, stop)
+    yield from walk.prepare()                          # fetches batches, if another broker leads it
     records = walk.some()
 
-Where this node leads the partition nothing is asked and nothing waits. Leadership may move between two steps: a place
-is the same place, and its next records come from whoever leads it then.
+If this broker leads the partition, nothing is sent and nothing waits. The leader may change between two steps: the
+next records come from the new leader.
 """
 
 from collections.abc import Generator, Sequence
@@ -39,7 +39,7 @@ from penstock.replica import DelayedFetch, Partition
 from penstock.wire.fetch_client import FetchResponse
 
 READ_MS_MAX: Final = 10_000
-"""How long another broker may take to read some records."""
+"""Timeout of a fetch from another broker."""
 
 _NOTHING: Final = Bounds(0, 0, 0, 0, 0, 0)
 
@@ -56,7 +56,7 @@ class RoutedPartition:
         """As they were last told, while it is led elsewhere."""
 
     def __repr__(self) -> str:
-        return f"<Place {self.name}>"
+        return f"<RoutedPartition {self.name}>"
 
     @property
     def name(self) -> TopicPartition:

@@ -1,4 +1,4 @@
-"""Between a socket and what is spoken on it."""
+"""The interface between a connection and the protocol on it."""
 
 from typing import Protocol
 
@@ -58,7 +58,7 @@ class Conversation(Protocol):
 
 
 class ProtocolServer(Protocol):
-    """What is spoken at one port."""
+    """The protocol of one port."""
 
     def converse(self, wire: Wire) -> Conversation:
-        """Take in a client that has just connected."""
+        """Start the conversation of a new connection."""
