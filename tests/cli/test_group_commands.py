@@ -73,7 +73,7 @@ def test_groups_that_a_coordinator_cannot_tell_are_not_left_out_without_a_word(
     with Broker(data=tmp_path, settings=few) as broker:
         shell = Shell(penstock, broker.bootstrap, monkeypatch)
         sentence = (
-            f"penstock: groups of 1 of 4 partitions of __consumer_offsets are not told ({damaged}): "
+            f"penstock: groups of 1 of 4 partitions of __consumer_offsets cannot be listed ({damaged}): "
             "COORDINATOR_NOT_AVAILABLE. The broker's log says why\n"
         )
         for command in ("list", "describe"):
