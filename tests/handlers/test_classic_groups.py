@@ -190,7 +190,10 @@ def test_a_byte_that_changed_on_disk_is_found_before_anybody_goes_on_from_it(
     scene.node.restart()
     scene.reconnect()
     scene.advance(100)
-    assert f"{OFFSETS_TOPIC}-{number} cannot be read, and what it keeps is not served: " in caplog.text
+    assert (
+        f"{OFFSETS_TOPIC}-{number} cannot be read; its groups or transactions are not available: "
+        in caplog.text
+    )
     assert scene.commit("g") == 15  # COORDINATOR_NOT_AVAILABLE
 
 
@@ -210,7 +213,10 @@ def test_a_record_that_cannot_be_read_stops_that_partitions_groups_and_no_others
     stop(scene)
     scene.reconnect()
     scene.advance(100)
-    assert f"{OFFSETS_TOPIC}-{number} cannot be read, and what it keeps is not served: " in caplog.text
+    assert (
+        f"{OFFSETS_TOPIC}-{number} cannot be read; its groups or transactions are not available: "
+        in caplog.text
+    )
     assert f"the record at offset {offset}: " in caplog.text
     assert scene.commit("g") == 15  # COORDINATOR_NOT_AVAILABLE
     assert scene.describe("g").error_code.value == 15
