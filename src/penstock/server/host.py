@@ -1,12 +1,12 @@
-"""A node on an event loop, with its sockets: how it starts, serves and ends.
+"""A node on an event loop, with its sockets: start, serve, stop.
 
-    bind and listen -> start the node -> ready: take connections -> stop: take no more, then stop the node
+    bind and listen -> start the node -> ready: accept connections -> stop: accept no more, then stop the node
                               |            |
-                              |            open the other doors, which takes some time more
-                              take other controllers' connections: without them no quorum makes a node ready
+                              |            open the other doors, which takes longer
+                              accept controllers' connections: without them no quorum makes a node ready
 
-The sockets listen first, so that clients which come early wait instead of being refused. `penstock up` hosts a node
-in a process of its own, `penstock.testing` in a thread.
+The sockets listen first, so that early clients wait instead of being refused. `penstock up` hosts a node in a process,
+`penstock.testing` in a thread.
 """
 
 import asyncio
@@ -22,22 +22,21 @@ from penstock.server.listeners import Listening, listen
 from penstock.server.world import LoopWorld
 from penstock.vfs import RealDisk, Vfs
 
-TURNS_TO_CLOSE = 3
-"""Turns of the loop after which every aborted connection has been told."""
+TICKS_TO_CLOSE = 3
+"""Ticks of the loop after which `connection_lost` of every aborted connection was called."""
 
 
 class Hosted(Protocol):
     """A node, as its host sees it."""
 
     def start(self, ready: Callable[[], None], failed: Callable[[str], None]) -> None:
-        """Begin. `ready` is called once it can serve, `failed` when it cannot, or not any longer; refusals that
-        are known at once are raised."""
+        """Start. `ready` is called when clients can be served, `failed` after a failure; errors known at once are
+        raised."""
 
     def connection(self, listener: str) -> asyncio.BaseProtocol: ...
 
     def open_doors(self, opened: Callable[[], None]) -> None:
-        """Load what is spoken at the doors that the configuration names; then `door` may be called. Not called where
-        it names none."""
+        """Load the code of the configured doors; then `door` may be called. Not called without doors."""
 
     def door(self, name: str) -> asyncio.BaseProtocol:
         """The protocol of a client that has just connected at a door."""
@@ -48,23 +47,23 @@ class Hosted(Protocol):
     def stop(self, done: Callable[[], None]) -> None: ...
 
     def abandon(self) -> None:
-        """Let go of everything as a crash would: nothing is flushed."""
+        """Release everything as a crash would, without flushing."""
 
 
 MakeNode = Callable[[World, Vfs, NodeConfig], Hosted]
 
 
 def new_node(world: World, vfs: Vfs, config: NodeConfig) -> Hosted:
-    from penstock.server.node import Node  # noqa: PLC0415  # a port that is taken is told before this is loaded
+    from penstock.server.node import Node  # noqa: PLC0415  # a port in use is reported before this is loaded
 
     return Node(world, vfs, config)
 
 
 class Host:
-    """Made on the loop's thread, and called from there."""
+    """Created and called on the loop's thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, config: NodeConfig, make_node: MakeNode) -> None:
-        """Binds the sockets: raises `CannotListen` where that cannot be done."""
+        """Bind the sockets. Raises `CannotListen`."""
         self._loop = loop
         self._make_node = make_node
         self._world: LoopWorld | None = None
@@ -75,7 +74,7 @@ class Host:
         self._serving: list[asyncio.Task[None]] = []
         self._is_ended = False
         self.listening, self.doors, self.controllers = _listen_all(config)
-        """Where Kafka clients connect, by listener; all others, by door; and other nodes' controllers, by listener."""
+        """Kafka listeners by name, doors by name, and controller listeners by name."""
         self.config = config.bound(
             {name: each.endpoint for name, each in self.listening.items()},
             {name: each.endpoint for name, each in self.doors.items()},
@@ -88,8 +87,8 @@ class Host:
         failed: Callable[[str], None],
         opened: Callable[[], None] = lambda: None,
     ) -> None:
-        """Start the node; it may refuse at once, with a `KafkaError`. `ready` is called when Kafka's connections are
-        taken and all others wait to be, `opened` when all are."""
+        """Start the node; may raise `KafkaError`. `ready` is called when Kafka connections are accepted, `opened`
+        when the doors accept connections too."""
 
         def serve() -> None:
             if not self._is_ended:
@@ -101,7 +100,7 @@ class Host:
         try:
             self._node.start(serve, failed)
         except BaseException:
-            self._node = None  # one that refuses to start has let go of everything
+            self._node = None  # a node that fails to start has released everything
             raise
         if self.controllers:
             self._serving.append(
@@ -130,7 +129,7 @@ class Host:
         connection: Callable[[str], asyncio.BaseProtocol],
         servers: list[asyncio.AbstractServer],
     ) -> None:
-        """Take connections."""
+        """Accept connections."""
         backlog = self.config.number("socket.listen.backlog.size")
         for name, each in listening.items():
             for bound in each.sockets:
@@ -142,24 +141,24 @@ class Host:
                 servers.append(server)
 
     def stop(self, done: Callable[[], None]) -> None:
-        """Take no more clients, then let the node finish what it has; other controllers may reach it until then."""
+        """Accept no more clients, then stop the node. Controllers can connect until it has stopped."""
         self._close_clients()
 
         def stopped() -> None:
             self._close_sockets()
             done()
 
-        # In the next turn: a connection that was taken in this one is made by then, and ends with the others.
+        # In the next tick: connections accepted in this one are complete by then, and are closed with the others.
         self._loop.call_soon(stopped if self._node is None else partial(self._node.stop, stopped))
 
     def abandon(self) -> None:
-        """As a crash would: nothing is finished. It is done before a `loop.stop` that comes after it."""
+        """Release everything as a crash would, before a later `loop.stop` takes effect."""
         self._close_sockets()
         if self._node is not None:
             self._loop.call_soon(self._node.abandon)
 
     def close(self) -> None:
-        """After `stop` or `abandon`, with the loop at rest: wait for threads and let everything go."""
+        """After `stop` or `abandon`, while the loop is not running: wait for threads and release everything."""
         self._close_sockets()
         for task in self._serving:
             if not task.done():
@@ -168,7 +167,7 @@ class Host:
                     self._loop.run_until_complete(task)
         if self._world is not None:
             self._world.close()
-        for _ in range(TURNS_TO_CLOSE):
+        for _ in range(TICKS_TO_CLOSE):
             self._loop.call_soon(self._loop.stop)
             self._loop.run_forever()
         self._world = self._node = None

@@ -1,18 +1,18 @@
-"""A node: everything below put together, from the sockets' bytes to the disk and back.
+"""A node: composes everything below, from the sockets' bytes to the disk and back.
 
     connections --> dispatcher --> handlers --> replicas --> logs          replicas <--> other brokers
                                       |             ^
-                                      v             | the image, as the metadata log moves
+                                      v             | images, as the metadata log advances
                               active controller --> quorum --> __cluster_metadata-0
                               (here or elsewhere)     ^
                                                       | other controllers
 
-It touches nothing but its world, its disk and its connections: the same code runs on a real machine and in the
-simulator. Everything happens on one loop; `start` and `stop` say by a call when they are done.
+A node uses only its world, its disk and its connections: the same code runs on a machine and in the simulator. All of
+it runs on one loop; `start` and `stop` report completion with a callback.
 
-A start: the directory is locked and its logs recovered; the metadata log is read; the quorum elects a leader, which
-for a quorum of one is this node; the broker registers and is unfenced; clients are served. A node that is a
-controller alone leaves out what comes after the quorum, a broker alone follows the quorum and has no vote.
+A start: lock the directory and recover its logs; open the metadata log; the quorum elects a leader (a quorum of one:
+this node); the broker registers and is unfenced; clients are served. A node that is only a controller stops after the
+quorum; a node that is only a broker follows the quorum without a vote.
 """
 
 import logging
@@ -77,7 +77,7 @@ logger = logging.getLogger(__name__)
 
 
 class Node:
-    """A `QuorumListener`: the metadata log tells it what is committed."""
+    """A `QuorumListener`: the quorum publishes committed metadata to it."""
 
     directory: LogDirectory
     context: Context
@@ -92,8 +92,8 @@ class Node:
         data_world: World | None = None,
         dispatcher: Callable[[Context], RequestDispatcher] = Dispatcher,
     ) -> None:
-        """A test may give what serves clients (partitions, groups, transactions, upkeep) another world than what keeps
-        the cluster together, so that it can move the clock of the first alone; and a dispatcher of its own."""
+        """A test may pass another world for the data plane (partitions, groups, transactions, housekeeping), to move
+        its clock alone, and its own dispatcher."""
         self._world = world
         self._data_world = world if data_world is None else data_world
         self._make_dispatcher = dispatcher
@@ -105,19 +105,19 @@ class Node:
         memory.trim = give_back_freed_memory
         self._tick = LoopTick(world, metrics=self._metrics, memory=memory)
         self._image = EMPTY
-        """All that is committed; `context.image` is what has been acted on."""
+        """The image of everything committed; `context.image` is the applied one."""
         self._published = EMPTY
-        """What has been given out to be acted on."""
+        """The last image that was passed on to be applied."""
         self._has_joined = False
-        """It has asked for its place among the brokers."""
+        """The broker has started to register."""
         self._incarnation_id: Uuid | None = None
-        """Of this life of the broker; known when it joins."""
+        """Of this broker process; set when it registers."""
         self._deleted: set[Uuid] = set()
-        """Topics with a RemoveTopicRecord since an image was given out; before the first, those that are on disk."""
+        """Topics with a RemoveTopicRecord since the last applied image; before the first, only topics on disk."""
         self._is_known = False
-        """The image knows of this life, and so of everything that the lives before it were given."""
+        """The image has this incarnation's registration, and so every assignment of earlier incarnations."""
         self._is_counted_on = False
-        """The controller counts on this broker, and clients are not served yet."""
+        """The controller has unfenced this broker, and clients are not served yet."""
         self._is_stopping = False
         self._doors: dict[str, ProtocolServer] = {}
         self._is_gateway_open = False
@@ -125,8 +125,8 @@ class Node:
     # -- starting --------------------------------------------------------------------------------------
 
     def start(self, ready: Callable[[], None], failed: Callable[[str], None]) -> None:
-        """Begin. What is wrong with the directory or the settings is raised; what goes wrong later is told to
-        `failed`, and then the node is of no more use."""
+        """Start. Raises if the directory or the settings are invalid; `failed` is called for later failures, which end
+        the node."""
         self._ready = ready
         self._failed = failed
         self.directory = self._open_directory()
@@ -140,7 +140,7 @@ class Node:
             raise
 
     def _take_part(self) -> None:
-        """Ask for a place in the cluster; a node alone does when it leads, before which nobody could answer."""
+        """Register the broker. The only voter does so when it leads (`leading`), since no controller exists before."""
         if not self._config.cluster.is_broker:
             self._world.call_soon(self._serve_controllers)
         elif not self._is_only_voter:
@@ -186,7 +186,7 @@ class Node:
         world, config, directory = self._world, self._config, self.directory
         data_world = self._data_world
         identity = directory.identity
-        # The id may come from the directory; it is described as a setting all the same.
+        # DescribeConfigs shows node.id also if it comes from the directory.
         own = {"node.id": str(identity.node_id), **config.settings}
         settings = BrokerSettings(identity.node_id, own)
         self._peers = PeerConnections(world, f"penstock-{identity.node_id}")
@@ -268,8 +268,8 @@ class Node:
         self._keys = self._idempotency_keys()
 
     def _idempotency_keys(self) -> "IdempotencyKeys | None":
-        """Those of earlier lives, doors or not: logs let no record go whose key is not saved, and what the logs lost
-        is seen only before they are written to. In a cluster the doors of others may give any topic some."""
+        """The idempotency keys on disk, also without doors: logs must not delete a record whose key is not saved, and
+        lost records are only detected before the first append. In a cluster, other brokers may add keys."""
         if self._control_plane.is_only_voter and self._vfs.stat(self.directory.layout.idempotency) is None:
             return None
         from penstock.gateway.idempotency import IdempotencyKeys  # noqa: PLC0415  # few nodes have any
@@ -290,7 +290,7 @@ class Node:
         self._learn_cluster_id()
 
     def _learn_cluster_id(self) -> None:
-        """Make a new directory one of the cluster whose log it follows, before anything else comes of that log."""
+        """Give a new directory the cluster id of its metadata log, before anything else in that log is applied."""
         if must_adopt_cluster_id(self.directory, self._image):
             cluster_id = self._image.cluster_id
             self.directory.join_cluster(cluster_id)
@@ -299,7 +299,7 @@ class Node:
             self._lifecycle.join_cluster(cluster_id)
 
     def _note_deleted(self, records: Sequence[AnyRecord]) -> None:
-        """Logs of topics that a record deleted go; what the image merely does not have is kept."""
+        """Remember topics that a record deleted: only their logs are deleted, not logs that the image lacks."""
         for record in records:
             if isinstance(record, RemoveTopicRecord) and (
                 self._is_known or record.topic_id in self._topics_on_disk
@@ -308,14 +308,14 @@ class Node:
 
     @cached_property
     def _topics_on_disk(self) -> frozenset[Uuid | None]:
-        """Those of which the start has found a log."""
+        """Topics with a log on disk at the start."""
         return frozenset(log.topic_id for log in self.directory.logs.values())
 
     def image(self) -> ClusterImage:
         return self._image
 
     def advanced(self, high_watermark: Offset) -> None:
-        """Act on what was committed, then let those go on who waited for it."""
+        """Apply the committed image, then release the requests that wait for it."""
         self._control_plane.committed(high_watermark)
         if not self._is_up_to_date():
             self._at_controller.image = self._image
@@ -340,8 +340,8 @@ class Node:
         context.replicas.apply(new, changed, acted, deleted)
 
     def _is_up_to_date(self) -> bool:
-        """Whether the image is of this life. After a start the first ones are of the past, and know nothing of
-        partitions that came here since: acting on them would remove what is there."""
+        """Whether the image has this incarnation. Images before it do not have partitions that were assigned later,
+        and applying them would remove their logs."""
         if not self._is_known:
             me = self._image.brokers.get(self.context.node_id)
             is_mine = me is not None and me.incarnation_id == self._incarnation_id
@@ -370,7 +370,7 @@ class Node:
         self._join()
 
     def _first_records(self) -> Sequence[AnyRecord]:
-        """What a new cluster begins with: what its directory was formatted with, or else the defaults."""
+        """First records of a new cluster: those of formatting, or else the defaults."""
         needed = min_insync_replicas("", self._image, self.context.settings)
         return self.quorum.bootstrap or list(bootstrap_records(min_insync_replicas=needed))
 
@@ -380,7 +380,7 @@ class Node:
     def failed(self, reason: str) -> None:
         self._failed(reason)
 
-    # -- the broker's life -----------------------------------------------------------------------------
+    # -- registration -----------------------------------------------------------------------------
 
     def _join(self) -> None:
         if self._config.cluster.is_broker and not self._has_joined:
@@ -388,7 +388,7 @@ class Node:
             self._lifecycle.join(self._registration(), self._unfenced)
 
     def _not_joined(self, reason: str) -> None:
-        """The cluster has not taken this broker, perhaps because no controller can be elected."""
+        """The broker could not register; lost metadata may be the cause."""
         loss = self._control_plane.loss
         self._failed(f"{reason}; {loss}" if loss else reason)
 
@@ -415,8 +415,7 @@ class Node:
         self._serve_clients()
 
     def _serve_clients(self) -> None:
-        """Once the image has this broker among those that serve: a client that came before would be told that the
-        cluster has no brokers."""
+        """Serve clients once the image has this broker unfenced: earlier clients would see no brokers."""
         me = self.context.image.brokers.get(self.context.node_id)
         if not self._is_counted_on or self._is_stopping or me is None or me.fenced:
             return
@@ -441,18 +440,18 @@ class Node:
 
     @property
     def is_broker(self) -> bool:
-        """Else it is a controller, and nothing else."""
+        """Otherwise the node is only a controller."""
         return self._config.cluster.is_broker
 
     def open_doors(self, opened: Callable[[], None]) -> None:
-        """Load what is spoken at them, beside the loop; then `door` may be called."""
+        """Load the doors' code on a thread; then `door` may be called."""
 
         def loaded(makers: dict[str, MakeDoor] | None, error: Exception | None) -> None:
             if self._is_stopping:
                 return
             if makers is None:
-                logger.error("the doors cannot be opened", exc_info=error)
-                self._failed(f"the doors cannot be opened: {error}")
+                logger.error("cannot load the HTTP and line protocol servers", exc_info=error)
+                self._failed(f"cannot load the HTTP and line protocol servers: {error}")
                 return
             self._doors = {name: make(self) for name, make in makers.items()}
             opened()
@@ -484,7 +483,7 @@ class Node:
         self._metrics.watch.held(by, took_ns, now_ns)
 
     def stop(self, done: Callable[[], None]) -> None:
-        """Stop cleanly: hand over, answer who waits, sync everything, and note that it was so."""
+        """Stop cleanly: controlled shutdown, pending replies, sync, and the marker of a clean shutdown."""
         if self._is_stopping:
             return
         self._is_stopping = True
@@ -492,7 +491,7 @@ class Node:
         self._lifecycle.leave(self._left)
 
     def _left(self) -> None:
-        """Serve no clients any more; the quorum needs its connections until another leads."""
+        """Stop serving clients. Controller connections stay until another node leads the quorum."""
         self.directory.broker_epoch = self._lifecycle.epoch
         self._control_plane.router.close()
         self._housekeeping.stop()
@@ -515,11 +514,11 @@ class Node:
         try:
             self.directory.close()
         except StorageError as error:
-            logger.error("%s; the next start recovers", error)
+            logger.error("%s; the next start recovers the logs", error)
         self._stopped()
 
     def abandon(self) -> None:
-        """Let go of everything as a crash would."""
+        """Release everything as a crash would."""
         self._is_stopping = True
         if hasattr(self, "_connections"):
             self._connections.abort()

@@ -1,9 +1,7 @@
-"""The world of a node that really runs: an event loop's time, the system's chance, threads and child processes.
+"""`base.world.World` on an event loop, with the system's randomness, threads and child processes.
 
-Threads and children come into being when they are first needed. A child lives for one piece of work: compaction
-comes rarely and needs a lot of memory, which goes back to the system with it.
-
-After `close` nothing is called back any more, whatever was under way.
+Threads and children are created when first needed. A child runs one piece of work: compaction is rare and needs much
+memory, which the system gets back when the child ends. After `close` no callback is called.
 """
 
 import asyncio
@@ -36,22 +34,22 @@ T = TypeVar("T")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 THREADS_MAX = 16
-"""They wait for the disk, one fdatasync each. A disk flushes its cache for many of them at once: 10,000 files take
-half as long with sixteen as with eight, and hardly less with more."""
+"""Each waits for one fdatasync. A disk flushes its cache for many at once: 10,000 files take half as long with sixteen
+threads as with eight, and hardly less with more."""
 
 CHILDREN_MAX = 1
 """A second one would take the core that serves clients."""
 
 
 class CancelledTimer:
-    """A timer of a world that has ended."""
+    """A timer of a closed world."""
 
     def cancel(self) -> None:
-        """Nothing would have happened."""
+        """Nothing to do."""
 
 
 class LoopWorld:
-    """A `World` on an event loop; everything here is called from the loop's own thread."""
+    """Called on the loop's thread."""
 
     def __init__(
         self,
@@ -63,13 +61,13 @@ class LoopWorld:
         self.rng = random.Random()  # seeded by the system
         self._loop = loop
         self.call_soon_unwatched = cast("Callable[[Callable[[], None]], None]", loop.call_soon)
-        """As it is, for the same reason as `clock_ns`: for turns, which measure themselves."""
+        """The loop's own `call_soon`, for `LoopTick`, which measures itself."""
         self.held: Callable[[str, int, int], None] = lambda *_: None
-        """Told what held the loop for longer than `HELD_NS`, how long, and when it was over."""
+        """Called for work that held the loop longer than `HELD_NS`, with its name, duration and end."""
         self._children_max = children_max
         self._threads = Threads("penstock-beside", threads_max)
         self._kernel_syncs: KernelSyncs | None = None
-        """None until the first sync, and where the kernel does not do it."""
+        """None until the first sync, and if the kernel does not support it."""
         self._has_asked_kernel = False
         self._minders: ThreadPoolExecutor | None = None
         """One thread waits for each child."""
@@ -81,7 +79,7 @@ class LoopWorld:
     def now_ms(self) -> TimestampMs:
         return time.time_ns() // 1_000_000
 
-    clock_ns = staticmethod(perf_counter_ns)  # as it is: a call more for each turn is not nothing
+    clock_ns = staticmethod(perf_counter_ns)  # direct: an extra call per tick is measurable
 
     def process(self) -> ProcessUsage:
         return process_usage()
@@ -120,7 +118,7 @@ class LoopWorld:
             try:
                 self._kernel_syncs = KernelSyncs(self._loop)
             except OSError as error:
-                logger.info("files are synced by threads: %s", error)
+                logger.info("syncing files with threads: %s", error)
         return self._kernel_syncs is not None and self._kernel_syncs.sync(file.descriptor, done)
 
     def in_child(self, work: Callable[[], T], done: Callable[[T | None, Exception | None], None]) -> None:
@@ -167,9 +165,9 @@ class LoopWorld:
                 failed(_is_refused(error))
 
     def close(self) -> None:
-        """End it: children are killed, what runs on a thread is waited for, what waits for one never runs."""
+        """Kill children, wait for running threads, and drop queued work."""
         self._is_closed = True
-        # What is abandoned may set a timer when it is collected, and the loop is closed by then.
+        # Abandoned objects may set timers when they are collected, after the loop is closed.
         setattr(self, "call_later", lambda _delay_ms, _call: CancelledTimer())  # noqa: B010
         for task in self._dialling:
             task.cancel()
@@ -197,8 +195,8 @@ class LoopWorld:
         try:
             self._loop.call_soon_threadsafe(self._give_back, done, result, failed)
         except RuntimeError:
-            # The loop was closed between the question and the call; then nobody waits for it.
-            logger.debug("work ended after the loop did")
+            # The loop was closed after the check.
+            logger.debug("dropped the result of work that ended after the loop was closed")
 
     def _give_back(
         self, done: Callable[[T | None, Exception | None], None], result: T | None, error: Exception | None
@@ -214,7 +212,7 @@ def _name_of(call: Callable[..., object]) -> str:
 
 
 def _is_refused(error: OSError) -> bool:
-    """Whether nobody listens, at any of the addresses that a name stands for."""
+    """Whether every address of the name refused the connection."""
     if error.errno is not None:
         return error.errno == errno.ECONNREFUSED
     return set(re.findall(r"\[Errno (\d+)\]", str(error))) == {str(errno.ECONNREFUSED)}
