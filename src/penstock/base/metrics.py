@@ -6,11 +6,11 @@ integers on the loop's one thread: no locks, and no labels to look up while a cl
 
 The time of a request:
 
-    a turn begins     --> requests, each counts one up     --> logs written, replies sent --> the turn ends
+    a tick begins     --> requests, each counts one up     --> logs written, replies sent --> the tick ends
     the clock is read                                                                         the clock is read
 
-All requests that a turn answers took as long as the turn did. So the clock is read twice a turn, and a histogram is
-found once a turn and API, however many requests there were. A request that is answered later has its own beginning.
+All requests that a tick answers took as long as the tick did. So the clock is read twice a tick, and a histogram is
+found once a tick and API, however many requests there were. A request that is answered later has its own beginning.
 """
 
 from bisect import bisect_left
@@ -26,17 +26,17 @@ BOUNDS_NS: Final = tuple(
         *(0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
     )
 )
-"""Upper bounds of a histogram's buckets: from a Produce that is answered within its turn (some 0.1 ms) to a fetch that
+"""Upper bounds of a histogram's buckets: from a Produce that is answered within its tick (some 0.1 ms) to a fetch that
 waits as long as clients let it; a step is 2 to 2.5 times the one before."""
 
 TICK_NS_MAX: Final = 10_000_000
-"""After so long in one turn no further request is begun, so that the turn stays below `loop_watch.HELD_NS`."""
+"""After so long in one tick no further request is begun, so that the tick stays below `loop_watch.HELD_NS`."""
 
 _LIMITS_NS: Final = (*BOUNDS_NS, 2**64)
 
 _FIRST_BUCKETS: Final = tuple(bisect_left(BOUNDS_NS, 1 << bits >> 1) for bits in range(65))
 """By a number's bits, the bucket of the smallest such number; the largest is in that one or the next, since bounds are
-twice as far apart or more. Half the price of a bisection, which counts where each turn pays it."""
+twice as far apart or more. Half the price of a bisection, which counts where each tick pays it."""
 
 
 class Histogram:
@@ -70,7 +70,7 @@ class Meter:
     def __init__(self) -> None:
         self.times = Histogram()
         self.in_tick = 0
-        """Answered in this turn, and not yet in `times`."""
+        """Answered in this tick, and not yet in `times`."""
         self.errors: dict[int | str, int] = {}
         """How often which code was answered; a reply for many partitions may have many."""
 
@@ -194,7 +194,7 @@ class Metrics:
         self.busy: list[Meter] = []
         """Those with something `in_tick`."""
         self.is_long_tick = False
-        """Whether so much was handled in this turn that the rest of what arrived waits for the next one."""
+        """Whether so much was handled in this tick that the rest of what arrived waits for the next one."""
         self.ticks = Histogram()
         """How long turns took."""
         self.watch = LoopWatch()
@@ -209,7 +209,7 @@ class Metrics:
         return self.doors.setdefault(name, DoorMeter())
 
     def answered(self, meter: Meter) -> None:
-        """A request was answered in the turn in which it came."""
+        """A request was answered in the tick in which it came."""
         if not meter.in_tick:
             self.busy.append(meter)
         meter.in_tick += 1

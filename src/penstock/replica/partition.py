@@ -101,8 +101,8 @@ class Partition:
     )
 
     high_watermark: Offset
-    """First offset that is not on every replica of the ISR. Consumers read below it. Never moves back while the
-    process lives. Invariant: last_stable <= high_watermark <= log_end."""
+    """First offset that is not on every replica of the ISR. Consumers read below it. Moves back only where the
+    log is truncated below it. Invariant: last_stable <= high_watermark, and on a leader high_watermark <= log_end."""
 
     def __init__(
         self,

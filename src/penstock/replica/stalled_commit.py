@@ -2,7 +2,7 @@
 
 A leader that is cut off from its peers keeps the batches of acks=all producers until their request timeout (30 s).
 The controller elects another leader after `broker.session.timeout.ms` (9 s), but nothing sends the producers there.
-So once the lease is over (`server.lifecycle`), the leader watches the high watermark:
+So once the lease is over (`controlplane.broker_lifecycle`), the leader watches the high watermark:
 
     lease over            first check                STALLED_MS_MAX later
     |---------------------|--------------------------|

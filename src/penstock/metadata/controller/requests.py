@@ -109,7 +109,7 @@ class IsrChange(NamedTuple):
 
 
 class AlterPartition(NamedTuple):
-    """A leader's wish for another ISR."""
+    """A leader's request for another ISR, or a replica's request for one without itself."""
 
     broker_id: int
     broker_epoch: int
