@@ -17,8 +17,8 @@ class Outcome(NamedTuple, Generic[R_co]):
     reply: R_co
     """May be a `Promise` in a classic group, where members wait for each other."""
     records: tuple[Any, ...] = ()
-    """In the format of the machine's log. Without records the decision changes nothing durable; a classic group may have
-    changed in memory."""
+    """In the format of the machine's log. Without records the decision changes nothing durable; a classic group may
+    have changed in memory."""
     write: Any = None
     """What the machine has to remember until the records are committed. Only the machine reads it, when it is handed
     the outcome again."""

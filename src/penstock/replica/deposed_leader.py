@@ -1,10 +1,10 @@
 """Rewrites final errors to retriable ones while this broker may have been deposed as leader.
 
-A leader that is cut off, or pauses, may have been deposed without knowing. If it was, its ISR no longer fetches from it,
-so it commits nothing, and acks=all requests that wait fail after a while (`stalled_commit`). But it can still return
-errors, some of which are final for clients: a client that wrote to the new leader meanwhile and comes back would get OUT_OF_ORDER_SEQUENCE_NUMBER or INVALID_TXN_STATE, and give up. So a leader that
-may be deposed returns NOT_LEADER_OR_FOLLOWER instead, and a coordinator NOT_COORDINATOR: clients
-refresh metadata and retry.
+A leader that is cut off, or pauses, may have been deposed without knowing. If it was, its ISR no longer fetches from
+it, so it commits nothing, and acks=all requests that wait fail after a while (`stalled_commit`). But it can still
+return errors, some of which are final for clients: a client that wrote to the new leader meanwhile and comes back
+would get OUT_OF_ORDER_SEQUENCE_NUMBER or INVALID_TXN_STATE, and give up. So a leader that may be deposed returns
+NOT_LEADER_OR_FOLLOWER instead, and a coordinator NOT_COORDINATOR: clients refresh metadata and retry.
 
 All else works as before: while no controller is available, leaders keep leading. So UNKNOWN_MEMBER_ID and
 ILLEGAL_GENERATION are not rewritten: a member must be able to rejoin before a controller is back.
