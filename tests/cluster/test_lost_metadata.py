@@ -170,4 +170,4 @@ def test_a_node_alone_that_lost_metadata_does_not_start_until_somebody_decides(
     (tmp_path / "data" / "meta" / "metadata-synced").unlink()
     with Broker(data=tmp_path / "data") as broker:
         assert Seen(broker.bootstrap).driver.watermarks("orders", 0) == (0, 10)
-    assert "Their settings are not known and fall back to the broker's defaults" in caplog.text
+    assert "They have the broker's default settings" in caplog.text

@@ -20,7 +20,7 @@ SETTINGS = {
 }
 NODES = (1, 2, 3)
 METADATA = "__cluster_metadata"
-REFUSED = r"the data directory belongs to cluster {}, but the controllers at .* belong to another cluster"
+REFUSED = r"the data directory belongs to cluster {}, but the (controllers at .*|configured controllers) belong to another cluster"
 
 
 def cluster_id(bootstrap: str) -> str:
@@ -129,6 +129,7 @@ def test_a_cluster_whose_directories_have_an_id_keeps_it_and_tells_it_to_new_dir
         cluster.stop()
         cluster.start()
         assert cluster_id(cluster.bootstrap) == before
+        wait_until(Seen(cluster.bootstrap).is_whole)
         assert Seen(cluster.bootstrap).driver.watermarks("orders", 0) == (0, 50)
 
 
@@ -141,7 +142,7 @@ def test_a_new_broker_is_told_to_set_the_cluster_id_where_the_settings_of_the_ot
         broker.stop()
         shutil.rmtree(tmp_path / "node-2")
         del broker.settings["cluster.id"]
-        with pytest.raises(BrokerFailed, match=r"the directory is new, .* set cluster.id"):
+        with pytest.raises(BrokerFailed, match=r"the data directory is new, .* set cluster.id"):
             broker.start()
         broker.settings["cluster.id"] = before
         broker.start()

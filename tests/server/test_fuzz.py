@@ -204,8 +204,8 @@ def test_bytes_of_no_protocol_are_turned_away(target: Target, data: bytes) -> No
     [
         (999, 0, "unknown API 999"),
         (-1, 0, "unknown API -1"),
-        (int(Api.METADATA), 99, "Metadata 99"),
-        (int(Api.METADATA), -1, "Metadata -1"),
+        (int(Api.METADATA), 99, "Metadata version 99"),
+        (int(Api.METADATA), -1, "Metadata version -1"),
         (int(Api.PRODUCE), 2, "Produce 2"),
         (int(Api.FETCH), 3, "Fetch 3"),
         (int(Api.FETCH), 32767, "Fetch 32767"),

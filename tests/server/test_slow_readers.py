@@ -191,7 +191,7 @@ def test_the_bound_for_all_clients_is_a_setting(tmp_path: Path) -> None:
             while "client.buffers.max.bytes, 4194304" not in process.stderr and time.monotonic() < end:
                 produce(honest, "small", batch(b"more"))
                 time.sleep(0.1)
-        assert "neither took their replies nor finished their requests" in process.stderr
+        assert "neither took replies nor completed requests" in process.stderr
         page = urlopen(f"{process.http_url}/metrics", timeout=60).read().decode()
         [closed] = re.findall(r"^penstock_connections_closed_for_memory_total (\d+)", page, re.MULTILINE)
         assert 1 <= int(closed) <= 10

@@ -21,9 +21,7 @@ def test_it_shows_results_for_a_while_and_ends_with_every_order_in_both_places(t
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
-    counts = re.search(
-        r"([\d,]+) orders were made, ([\d,]+) summed up, ([\d,]+) are in the table", done.stdout
-    )
+    counts = re.search(r"([\d,]+) orders made, ([\d,]+) summed up, ([\d,]+) in the table", done.stdout)
     assert counts is not None, done.stdout
     assert counts[1] != "0"
     assert counts[1] == counts[2] == counts[3]

@@ -165,5 +165,5 @@ def test_a_rebalance_can_be_asked_for() -> None:
 
 
 def test_a_group_that_is_not_there_is_an_error() -> None:
-    with Broker() as broker, pytest.raises(Exception, match="no topic __consumer_offsets yet"):
+    with Broker() as broker, pytest.raises(Exception, match="topic __consumer_offsets does not exist yet"):
         broker.rebalance("nobody")

@@ -338,7 +338,8 @@ class Campaign:
             await self._until_in_sync("the end")
         for broker in self._brokers.all:
             await self._guarded(broker.stop)
-        data = {each.id: each.data for each in self._brokers.all}
+        # A broker that could not start has no files; that is reported already.
+        data = {each.id: each.data for each in self._brokers.all if (each.data / "logs").exists()}
         for node_id, path in data.items():
             await self._guarded(lambda node_id=node_id, path=path: self._check_files(node_id, path))  # type: ignore[misc]
         await self._guarded(lambda: self._check_replicas(data))

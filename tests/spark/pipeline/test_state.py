@@ -108,7 +108,7 @@ def test_the_command_line_tells_what_is_wrong_with_a_file(tmp_path: Path) -> Non
     assert json.loads(bad.stdout)["problems"][0]["key"] == "flows.f.reads"
     assert (both.returncode, both.stderr) == (
         2,
-        "penstock: --master and --remote are two places: give one of them\n",
+        "penstock: --master and --remote exclude each other: give one of them\n",
     )
     assert (gone.returncode, gone.stderr) == (
         2,
