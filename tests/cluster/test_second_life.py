@@ -20,7 +20,7 @@ SETTINGS = {
 }
 NODES = (1, 2, 3)
 METADATA = "__cluster_metadata"
-REFUSED = r"the data directory belongs to cluster {}, but the (controllers at .*|configured controllers) belong to another cluster"
+REFUSED = r"the data directory belongs to cluster {}, but the .*controllers.* belong to another cluster"
 
 
 def cluster_id(bootstrap: str) -> str:
