@@ -51,8 +51,8 @@ class Promise(Generic[T]):
             (self._on_error or self._on_value)(error)  # type: ignore[arg-type]
 
     def then(self, on_value: Callable[[T], Any], on_error: Callable[[KafkaError], Any] | None = None) -> None:
-        """Call one of the two when the promise is settled. Without `on_error`, `on_value` gets the error. A promise has
-        one waiter."""
+        """Call one of the two when the promise is settled. Without `on_error`, `on_value` gets the error. A promise
+        has one waiter."""
         assert self._on_value is None, "a promise has one waiter"
         self._on_value, self._on_error = on_value, on_error
         if self.is_settled:
