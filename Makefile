@@ -5,8 +5,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Plugins by name: pytest would load those of every package that is installed, in each process, and rewrite the
 # asserts of all their modules, Penstock's own among them. A test that hangs says after ten minutes where it does.
-# Three workers keep two cores busy: a quarter of the time of these tests is waiting.
-PYTEST := $(BIN)/python -m pytest -q -n 3 --dist loadgroup --durations=10 \
+# Four workers keep two cores busy: much of the time of these tests is waiting.
+PYTEST := $(BIN)/python -m pytest -q -n 4 --dist loadgroup --durations=10 \
 	--disable-plugin-autoload -p xdist -p hypothesispytest -p penstock.testing.plugin \
 	-o faulthandler_timeout=600
 

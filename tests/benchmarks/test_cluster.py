@@ -6,6 +6,7 @@ import pytest
 from benchmarks.cluster.__main__ import LINES, main
 
 
+@pytest.mark.long
 def test_every_figure_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
     rows = "replicate,sim"
     assert main(["--quick", "--rows", rows, "--no-goals", "--json"]) == 0

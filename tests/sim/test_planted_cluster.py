@@ -179,6 +179,7 @@ def test_an_isr_that_takes_in_who_has_not_caught_up_is_caught(monkeypatch: pytes
     assert complaint(SLOW) in PARTED
 
 
+@pytest.mark.long
 def test_a_replica_that_lost_what_it_had_and_stays_in_sync_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """After an unclean stop it is taken back as if nothing had been (KIP-966)."""
     monkeypatch.setattr(brokers, "_former_life", lambda *_: ())
@@ -272,6 +273,7 @@ def test_metadata_that_is_not_synced_is_caught(monkeypatch: pytest.MonkeyPatch) 
     assert complaint(SYNCED) in METADATA
 
 
+@pytest.mark.long
 def test_a_vote_for_a_log_that_lacks_something_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Raft 5.4.1: a log that is not up to date gets no vote; here every log seems to be."""
     for role in (Unattached, Follower, Prospective, Resigned):

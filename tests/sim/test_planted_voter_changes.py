@@ -42,6 +42,7 @@ def test_controllers_that_are_nodes_of_their_own_change_too() -> None:
     assert "adds voter 1" not in told
 
 
+@pytest.mark.long
 def test_a_leader_that_counts_by_the_voters_that_its_epoch_began_with_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -45,12 +45,16 @@ def run_script(directory: Path, script: str, path: str) -> str:
 def test_the_first_example_of_the_docs_runs_without_activating_the_environment(
     topics: Topics, tmp_path: Path, other_python: str
 ) -> None:
-    topics.broker.create_topic("orders")
-    topics.produce("orders", numbers(5))
+    topics.broker.create_topic("first-example")
+    topics.produce("first-example", numbers(5))
     example = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[0]
     assert example.startswith("import penstock.spark\n")
 
-    printed = run_script(tmp_path, example.replace("127.0.0.1:9092", topics.broker.bootstrap), other_python)
+    printed = run_script(
+        tmp_path,
+        example.replace("127.0.0.1:9092", topics.broker.bootstrap).replace('"orders"', '"first-example"'),
+        other_python,
+    )
 
     assert printed.splitlines()[-1] == "5"
 
