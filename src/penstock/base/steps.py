@@ -75,3 +75,10 @@ def sleep(world: World, delay_ms: float) -> Promise[None]:
     promise: Promise[None] = Promise()
     world.call_later(delay_ms, lambda: promise.resolve(None))
     return promise
+
+
+def next_tick(world: World) -> Promise[None]:
+    """Resolved in the next pass of the event loop, after what is ready now."""
+    promise: Promise[None] = Promise()
+    world.call_soon(lambda: promise.resolve(None))
+    return promise

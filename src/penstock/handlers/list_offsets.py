@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import NO_LEADER_EPOCH, NO_TIMESTAMP, LeaderEpoch, Offset, TimestampMs, TopicPartition
-from penstock.base.steps import Steps
+from penstock.base.steps import Steps, next_tick
 from penstock.wire import Api
 
 from .support.context import CLUSTER_NAME, AclResourceType, Call, Context, Operation
-from .support.waiting import in_steps, next_tick
+from .support.waiting import in_steps
 
 if TYPE_CHECKING:
     from penstock.replica import Partition

@@ -15,7 +15,7 @@ from typing import Any, Final
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset, TopicPartition
 from penstock.base.promise import Promise
-from penstock.base.steps import Steps
+from penstock.base.steps import Steps, next_tick
 from penstock.base.world import Timer
 from penstock.metadata.controller.topics import check_name
 from penstock.replica import Partition
@@ -25,7 +25,7 @@ from penstock.wire import Api
 
 from .support.context import CLUSTER_NAME, AclResourceType, Call, Context, Operation
 from .support.internal_topics import INTERNAL_TOPICS
-from .support.waiting import in_steps, next_tick
+from .support.waiting import in_steps
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Uuid
-from penstock.base.steps import Steps
+from penstock.base.steps import Steps, next_tick
 from penstock.metadata import NO_UUID, ClusterImage, Topic
 from penstock.metadata.configs import broker_flag
 from penstock.metadata.controller.requests import CreatedTopic, CreateTopics, NewTopic
@@ -33,7 +33,7 @@ from .support.response_fields import (
     uuid_in,
     uuid_out,
 )
-from .support.waiting import in_steps, next_tick
+from .support.waiting import in_steps
 
 CREATION_WAIT_MS = 5_000
 """Well below clients' request timeout of 30 s, since later replies on the connection wait too."""

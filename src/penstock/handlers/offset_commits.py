@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from penstock.base.errors import ErrorCode
 from penstock.base.promise import Promise
-from penstock.base.steps import Steps
+from penstock.base.steps import Steps, next_tick
 from penstock.coordinator.groups.requests import (
     FetchedOffset,
     OffsetDelete,
@@ -37,7 +37,7 @@ from .support.commit_parts import (
 )
 from .support.context import AclResourceType, Call, Context, Operation
 from .support.response_fields import NO_THROTTLE, uuid_out
-from .support.waiting import all_of, in_steps, next_tick, settled
+from .support.waiting import all_of, in_steps, settled
 
 FIRST_WITH_GROUPS = 8
 """The version of OffsetFetch with many groups in one request (KIP-709)."""

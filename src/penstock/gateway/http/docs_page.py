@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias, get_args, get_origin
 import msgspec
 
 from penstock import __version__
-from penstock.base.steps import Steps
+from penstock.base.steps import Steps, next_tick
 from penstock.base.world import World
 from penstock.gateway.http.protocol.messages import JSON, Query, Route
 from penstock.gateway.http.protocol.openapi import (
@@ -21,7 +21,6 @@ from penstock.gateway.http.protocol.openapi import (
     operation_id,
     path_parameters,
 )
-from penstock.gateway.shared.controller_call import others_first
 
 HTML = "text/html; charset=utf-8"
 
@@ -148,7 +147,7 @@ def field_meanings(routes: Sequence[Route], world: World) -> Steps[Meanings]:
             _add_structs(kind, structs)
     meanings: Meanings = {}
     for module, names in structs.items():
-        yield others_first(world)
+        yield next_tick(world)
         try:
             tree = ast.parse(inspect.getsource(sys.modules[module]))
         except OSError:
@@ -156,7 +155,7 @@ def field_meanings(routes: Sequence[Route], world: World) -> Steps[Meanings]:
         for node in tree.body:
             if isinstance(node, ast.ClassDef) and node.name in names:
                 meanings[node.name] = dict(_documented(node))
-    yield others_first(world)
+    yield next_tick(world)
     return meanings
 
 

@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset, TimestampMs, TopicPartition
-from penstock.base.steps import Steps
+from penstock.base.steps import Steps, next_tick
 from penstock.coordinator.groups.consumer_protocol import PROTOCOL_TYPE, read_assignment, read_topics
 from penstock.coordinator.groups.requests import (
     ConsumerGroupDescribe,
@@ -30,7 +30,7 @@ from penstock.gateway.http.protocol.parameters import GROUP_CHARS_MAX, MOMENT, T
 from penstock.gateway.line.offsets import commit
 from penstock.gateway.peer_rpc.coordinators import ask_group, list_groups
 from penstock.gateway.peer_rpc.routed_partition import RoutedPartition, find_partition, look_up_bounds
-from penstock.gateway.shared.controller_call import allow, others_first
+from penstock.gateway.shared.controller_call import allow
 from penstock.gateway.shared.ranges import RangeQuery, resolve
 from penstock.gateway.shared.topics import find_topic
 from penstock.handlers.consumer_groups import is_enabled
@@ -282,7 +282,7 @@ def _lag(gateway: Any, request: Request) -> Steps[Response]:
     for count, name in enumerate(names, 1):
         rows.append(_row(name, places.get(name), committed.get(name), members.get(name)))
         if count % PARTITIONS_A_TURN == 0:
-            yield others_first(context.world)
+            yield next_tick(context.world)
     return json(GroupLag(group, described.state, sum(row.lag or 0 for row in rows), rows))
 
 

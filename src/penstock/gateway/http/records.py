@@ -19,7 +19,7 @@ import msgspec
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset
-from penstock.base.steps import Steps
+from penstock.base.steps import Steps, next_tick
 from penstock.gateway.exports.job import ARROW_FILE, ARROW_STREAM, COLUMNS, PARQUET, ExportSpec
 from penstock.gateway.http.protocol.messages import (
     JSON,
@@ -38,7 +38,6 @@ from penstock.gateway.peer_rpc.messages import DeleteRecords
 from penstock.gateway.peer_rpc.retry import retry_while_moving
 from penstock.gateway.peer_rpc.routed_partition import RoutedPartition, RoutedWalk, find_partition
 from penstock.gateway.peer_rpc.service import delete_records
-from penstock.gateway.shared.controller_call import others_first
 from penstock.gateway.shared.fair_queue import FairQueue
 from penstock.gateway.shared.ranges import OffsetRange, RangeQuery, resolve
 from penstock.gateway.shared.record_json import DECODINGS, JsonRecord, show, show_some
@@ -274,7 +273,7 @@ def _file(
         for count, each in enumerate(ranges, 1):
             spans.append((yield from gateway.exports.span(each)))
             if count % SPANS_A_TURN == 0:
-                yield others_first(gateway.context.world)
+                yield next_tick(gateway.context.world)
         wanted = ExportSpec(
             content_type,
             tuple(spans),

@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import uuid_text
-from penstock.base.steps import Steps
+from penstock.base.steps import Steps, next_tick
 from penstock.gateway.http.protocol.errors import about_topic
 from penstock.gateway.http.protocol.messages import HttpError, Query, Request, Response, Route, json
 from penstock.gateway.http.protocol.parameters import TopicName, topic_in
@@ -16,7 +16,7 @@ from penstock.gateway.http.protocol.settings_json import TopicSettings, check_in
 from penstock.gateway.peer_rpc.messages import Bounds
 from penstock.gateway.peer_rpc.routed_partition import RoutedPartition, look_up_bounds
 from penstock.gateway.peer_rpc.service import bounds_of
-from penstock.gateway.shared.controller_call import allow, check, decide, others_first
+from penstock.gateway.shared.controller_call import allow, check, decide
 from penstock.gateway.shared.topics import find_topic
 from penstock.handlers.support.context import AclResourceType, Context, Operation
 from penstock.handlers.support.internal_topics import INTERNAL_TOPICS
@@ -182,7 +182,7 @@ def _described(context: Context, topic: Topic) -> Steps[Response]:
     for count, number in enumerate(sorted(topic.partitions), 1):
         rows.append(_partition(context, topic, number, away.get(number)))
         if count % PARTITIONS_A_TURN == 0:
-            yield others_first(context.world)
+            yield next_tick(context.world)
     return json(TopicDescription(topic.name, uuid_text(topic.id), topic.name in INTERNAL_TOPICS, rows))
 
 

@@ -6,11 +6,10 @@ from typing import Any
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.promise import Promise
-from penstock.base.steps import RunningSteps, Steps
+from penstock.base.steps import RunningSteps, Steps, next_tick
 from penstock.coordinator.groups import requests as groups
 from penstock.gateway.peer_rpc import messages
 from penstock.gateway.peer_rpc.messages import Assignments, Conflict
-from penstock.gateway.shared.controller_call import others_first
 from penstock.gateway.shared.log_inspection import PartitionView, ViewLimits, view_partitions
 from penstock.gateway.shared.new_records import NewRecord, RecordPosition
 from penstock.handlers.list_offsets import LOOKUPS_A_TURN
@@ -104,7 +103,7 @@ class PeerService:
             except KafkaError as error:
                 looked.append(messages.BoundsResult(int(error.code), str(error)))
             if count % LOOKUPS_A_TURN == 0:
-                yield others_first(self._context.world)
+                yield next_tick(self._context.world)
         return looked
 
     def _view(self, _: Session, asked: messages.View) -> Steps[list[PartitionView]]:

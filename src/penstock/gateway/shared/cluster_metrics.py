@@ -6,8 +6,7 @@ that are behind, and one of them is enough to look at.
 
 from typing import Final
 
-from penstock.base.steps import Steps
-from penstock.gateway.shared.controller_call import others_first
+from penstock.base.steps import Steps, next_tick
 from penstock.gateway.shared.exposition import Page
 from penstock.handlers.support.context import Context
 from penstock.metadata import Broker, Partition
@@ -53,7 +52,7 @@ def partition_sums(context: Context, a_turn: int) -> Steps[PartitionSums]:
         for partition in topic.partitions.values():
             sums.add(partition)
             if sums.partitions % a_turn == 0:
-                yield others_first(context.world)
+                yield next_tick(context.world)
     return sums
 
 

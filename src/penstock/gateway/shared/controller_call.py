@@ -3,9 +3,7 @@
 from typing import Any
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.promise import Promise
 from penstock.base.steps import Steps
-from penstock.base.world import World
 from penstock.handlers.support.context import CLUSTER_NAME, AclResourceType, Context, Operation, Session
 from penstock.handlers.support.controller_call import default_wait_ms, submit
 from penstock.metadata import Result
@@ -35,10 +33,3 @@ def check(result: Result, otherwise: str) -> None:
     """Raise what a result says is wrong; `otherwise` where it has no words."""
     if result.code is not ErrorCode.NONE:
         raise KafkaError(result.message or otherwise, result.code)
-
-
-def others_first(world: World) -> Promise[None]:
-    """Answered when everybody else has had a turn: for long work, between its parts."""
-    later: Promise[None] = Promise()
-    world.call_soon(lambda: later.resolve(None))
-    return later

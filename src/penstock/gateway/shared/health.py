@@ -14,8 +14,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from penstock.base.steps import Steps
-from penstock.gateway.shared.controller_call import others_first
+from penstock.base.steps import Steps, next_tick
 from penstock.gateway.shared.metrics_page import coordinator_states
 from penstock.handlers.support.context import Context
 from penstock.metadata.configs import min_insync_replicas
@@ -157,7 +156,7 @@ def _partitions(context: Context) -> Steps[list[Problem]]:
             in_doubt.append(str(name))
         checked += 1
         if checked % PARTITIONS_A_SLICE == 0:
-            yield others_first(context.world)
+            yield next_tick(context.world)
     for topic in list(context.image.topics.values()):
         for number, placed in topic.partitions.items():
             if placed.leader == context.node_id and (topic.name, number) not in led:
@@ -165,7 +164,7 @@ def _partitions(context: Context) -> Steps[list[Problem]]:
         checked += len(topic.partitions)
         if checked >= PARTITIONS_A_SLICE:
             checked = 0
-            yield others_first(context.world)
+            yield next_tick(context.world)
     found = []
     if in_doubt:
         found.append(Problem("log_failed", f"the last write or sync failed in {_named(in_doubt)}"))
@@ -192,7 +191,7 @@ def cluster_problems(context: Context) -> Steps[list[Problem]]:
         checked += len(topic.partitions)
         if checked >= PARTITIONS_A_SLICE:
             checked = 0
-            yield others_first(context.world)
+            yield next_tick(context.world)
     found = []
     if dead:
         found.append(Problem("brokers_fenced", f"{_brokers(dead)} fenced: stopped, unreachable or starting"))

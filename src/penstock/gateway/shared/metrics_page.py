@@ -14,11 +14,10 @@ from penstock import __version__
 from penstock.base.errors import ErrorCode
 from penstock.base.loop_watch import Held
 from penstock.base.metrics import Histogram, Meter, Metrics, Traffic
-from penstock.base.steps import Steps
+from penstock.base.steps import Steps, next_tick
 from penstock.base.world import World
 from penstock.coordinator.runtime.coordinator_shard import CoordinatorShard
 from penstock.gateway.shared import cluster_metrics as cluster_page
-from penstock.gateway.shared.controller_call import others_first
 from penstock.gateway.shared.exposition import Labels, Page, Sample, rendered
 from penstock.handlers.support.context import Context
 from penstock.replica import Partition
@@ -234,7 +233,7 @@ def _topics(world: World, partitions: list[Partition]) -> Steps[dict[str, TopicS
             sums = topics[partition.topic] = TopicSums()
         sums.add(partition)
         if number % A_TURN == 0:
-            yield others_first(world)
+            yield next_tick(world)
     return topics
 
 
@@ -324,7 +323,7 @@ def _partitions(page: Page, world: World, partitions: list[Partition]) -> Steps[
         for at in range(0, len(partitions), A_TURN):
             some = map(value_of, partitions[at : at + A_TURN])
             page.add_rendered(family, zip(labels[at : at + A_TURN], some, strict=True))
-            yield others_first(world)
+            yield next_tick(world)
 
 
 # -- groups --------------------------------------------------------------------------------------------
@@ -346,7 +345,7 @@ def _lags(context: Context) -> Steps[tuple[list[Sample], int]]:
                     lags[group_id, topic] += max(0, partition.high_watermark - committed.offset)
                 looks += 1
                 if looks % A_TURN == 0:
-                    yield others_first(context.world)
+                    yield next_tick(context.world)
     shown = sorted(lags)[:LAGS_MAX]
     return [((("group", group), ("topic", topic)), lags[group, topic]) for group, topic in shown], len(
         lags

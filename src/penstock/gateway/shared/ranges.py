@@ -9,11 +9,10 @@ from typing import Final, NamedTuple
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset, TimestampMs
-from penstock.base.steps import Steps
+from penstock.base.steps import Steps, next_tick
 from penstock.gateway.peer_rpc.messages import Bounds
 from penstock.gateway.peer_rpc.routed_partition import RoutedPartition, look_up_bounds
 from penstock.gateway.peer_rpc.service import bounds_of
-from penstock.gateway.shared.controller_call import others_first
 from penstock.handlers.list_offsets import LOOKUPS_A_TURN
 from penstock.handlers.support.context import Context
 
@@ -63,7 +62,7 @@ def resolve(
                 bounds = bounds_of(here, times)
         ranges.append(_range(place, bounds, ends))
         if count % a_turn == 0:
-            yield others_first(context.world)
+            yield next_tick(context.world)
     return ranges
 
 

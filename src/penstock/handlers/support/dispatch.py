@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 from penstock.base.errors import ErrorCode
 from penstock.base.metrics import Asked, Meter
 from penstock.base.promise import HoldingPromise, Promise
-from penstock.base.steps import Steps
+from penstock.base.steps import Steps, next_tick
 from penstock.handlers.fetch import fetch
 from penstock.handlers.produce import produce
 from penstock.handlers.raft import fetch_metadata
@@ -30,7 +30,7 @@ from penstock.handlers.support.refusal_log import Refusals
 from penstock.handlers.support.replies import NO_REPLY, Reply
 from penstock.handlers.support.request_slices import answer_in_slices, slices_of
 from penstock.handlers.support.response_builder import response_builder
-from penstock.handlers.support.waiting import next_tick, run
+from penstock.handlers.support.waiting import run
 from penstock.metadata.versions import FEATURES, UNSERVED
 from penstock.wire import (
     KAFKA_RANGES,

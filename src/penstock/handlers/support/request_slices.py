@@ -13,11 +13,11 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from penstock.base.promise import HoldingPromise, Promise
-from penstock.base.steps import Steps
+from penstock.base.steps import Steps, next_tick
 from penstock.wire import Api
 
 from .context import Call, Context
-from .waiting import all_of, next_tick, run
+from .waiting import all_of, run
 
 SLICE_ITEMS: Final = 100
 """Rows in a slice, which takes 2 to 5 ms."""

@@ -19,7 +19,6 @@ from typing import TypeVar
 from penstock.base.errors import KafkaError
 from penstock.base.promise import Promise
 from penstock.base.steps import RunningSteps, Steps
-from penstock.base.world import World
 
 from .context import Call, Context
 
@@ -55,13 +54,6 @@ def run(steps: Steps[T], reply: Promise[T] | None = None) -> T | Promise[T]:
 def settled(value: T) -> Promise[T]:
     promise: Promise[T] = Promise()
     promise.resolve(value)
-    return promise
-
-
-def next_tick(world: World) -> Promise[None]:
-    """Resolved in the next pass of the event loop, after what is ready now."""
-    promise: Promise[None] = Promise()
-    world.call_soon(lambda: promise.resolve(None))
     return promise
 
 
