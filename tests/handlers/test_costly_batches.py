@@ -226,7 +226,7 @@ def test_what_a_helper_process_cannot_do_is_tried_again_by_the_client(
     node: StillNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def die(_: Inspection) -> Any:
-        raise RuntimeError("the child process ended with -9 and no answer")
+        raise RuntimeError("the child process exited with status -9 before it answered")
 
     monkeypatch.setattr(Inspection, "__call__", die)
     client = node.client()

@@ -172,7 +172,7 @@ def test_a_corrupt_log_is_the_same_error_here_and_in_a_child() -> None:
 
 
 def test_a_child_that_dies_is_an_error() -> None:
-    with pytest.raises(ChildFailed, match="ended with 3 and no answer"):
+    with pytest.raises(ChildFailed, match="exited with status 3 before it answered"):
         Child(partial(os._exit, 3)).run()
 
 
@@ -267,7 +267,7 @@ def test_closing_kills_a_helper_at_work(world: LoopWorld, loop: asyncio.Abstract
         os.kill(pid, 0)
 
 
-def test_a_helper_is_let_go_when_nobody_needs_it(
+def test_an_idle_helper_process_is_ended(
     world: LoopWorld, loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("penstock.server.helper_lane.HELPER_IDLE_MS", 1)

@@ -1,6 +1,6 @@
-"""Kafka's error codes, and the one exception that carries one to the client.
+"""Kafka's error codes, and the exception that carries one to the client.
 
-The numbers and names are the protocol's own (its guide, section "Error Codes").
+Numbers and names are those of Kafka's protocol guide, section "Error Codes".
 """
 
 from enum import IntEnum
@@ -145,7 +145,7 @@ class ErrorCode(IntEnum):
 
 
 class KafkaError(Exception):
-    """A failure that has a Kafka error code; the message is one sentence for a person."""
+    """A failure with a Kafka error code and a message for people."""
 
     code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
 

@@ -1,4 +1,4 @@
-"""The names of things: offsets, epochs, producers, partitions, and ids of 16 bytes."""
+"""Types of identifiers: offsets, epochs, producer ids, partitions and 16-byte UUIDs."""
 
 import base64
 import binascii
@@ -8,20 +8,20 @@ if TYPE_CHECKING:
     from random import Random
 
 Offset: TypeAlias = int
-"""A record's place in its partition; 64 bits."""
+"""Position of a record in its partition; 64 bits."""
 
 LeaderEpoch: TypeAlias = int
-"""Counts the leaders of a partition; 32 bits, -1 where none is known."""
+"""Number of leader changes of a partition; 32 bits, -1 if unknown."""
 
 ProducerId: TypeAlias = int
-"""A producer's number; 64 bits, -1 for a producer that is not idempotent."""
+"""64 bits; -1 for a producer that is not idempotent."""
 
 TimestampMs: TypeAlias = int
 """Milliseconds since 1970; -1 for a record without a timestamp."""
 
 Uuid: TypeAlias = bytes
-"""The id of a topic, a directory or an incarnation: 16 bytes, as they are in files and on the wire; text is for
-people and JSON."""
+"""Id of a topic, a directory or a broker's incarnation: 16 bytes in files and on the wire; base64 for people and
+JSON."""
 
 NO_TIMESTAMP: TimestampMs = -1
 NO_PRODUCER_ID: ProducerId = -1
@@ -41,7 +41,7 @@ class TopicPartition(NamedTuple):
 UUID_BYTES = 16
 
 RESERVED_UUIDS_MAX = 100
-"""Kafka gives the first hundred ids special meanings."""
+"""Kafka reserves the first hundred ids."""
 
 
 def is_reserved(uuid: Uuid) -> bool:
@@ -49,7 +49,7 @@ def is_reserved(uuid: Uuid) -> bool:
 
 
 def random_uuid(rng: "Random") -> Uuid:
-    """A version 4 id; its text does not begin with a dash, which a command line would take for a flag."""
+    """Return a version 4 UUID whose text does not begin with a dash, which a command line would parse as a flag."""
     while True:
         drawn = bytearray(rng.randbytes(UUID_BYTES))
         drawn[6] = drawn[6] & 0x0F | 0x40
@@ -60,7 +60,7 @@ def random_uuid(rng: "Random") -> Uuid:
 
 
 def uuid_text(uuid: Uuid) -> str:
-    """As Kafka prints it: 22 characters of URL-safe base64."""
+    """Return the UUID as Kafka prints it: 22 characters of URL-safe base64."""
     return base64.urlsafe_b64encode(uuid).decode().rstrip("=")
 
 

@@ -1,16 +1,17 @@
-"""What a node counts while it works.
+"""A node's counters and latency histograms.
 
-Most of what it shows is not counted at all: sizes, offsets, lag and queues are read off the logs, coordinators and
-connections when somebody asks (`gateway/shared/metrics_page`). What would be gone by then is counted here, in plain
-integers on the loop's one thread: no locks, and no labels to look up while a client waits.
+Sizes, offsets, lag and queue lengths are not counted: `gateway/shared/metrics_page` reads them from the logs,
+coordinators and connections when the metrics page is requested. Only events are counted here, in plain integers on
+the loop's thread: no locks, and no lookup of labels while a client waits.
 
-The time of a request:
+How the time of a request is measured:
 
     a tick begins     --> requests, each counts one up     --> logs written, replies sent --> the tick ends
     the clock is read                                                                         the clock is read
 
-All requests that a tick answers took as long as the tick did. So the clock is read twice a tick, and a histogram is
-found once a tick and API, however many requests there were. A request that is answered later has its own beginning.
+Every request that a tick answers is recorded with the duration of that tick. So the clock is read twice per tick, and
+each API's histogram is updated once per tick, however many requests there were. A request that is answered in a later
+tick keeps the time at which it arrived.
 """
 
 from bisect import bisect_left
@@ -26,27 +27,27 @@ BOUNDS_NS: Final = tuple(
         *(0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
     )
 )
-"""Upper bounds of a histogram's buckets: from a Produce that is answered within its tick (some 0.1 ms) to a fetch that
-waits as long as clients let it; a step is 2 to 2.5 times the one before."""
+"""Upper bounds of a histogram's buckets, from a Produce answered within its tick (about 0.1 ms) to a Fetch with a long
+`max_wait_ms`. Each bound is 2 to 2.5 times the previous one."""
 
 TICK_NS_MAX: Final = 10_000_000
-"""After so long in one tick no further request is begun, so that the tick stays below `loop_watch.HELD_NS`."""
+"""A tick that has run this long starts no further request, so that it stays below `loop_watch.HELD_NS`."""
 
 _LIMITS_NS: Final = (*BOUNDS_NS, 2**64)
 
 _FIRST_BUCKETS: Final = tuple(bisect_left(BOUNDS_NS, 1 << bits >> 1) for bits in range(65))
-"""By a number's bits, the bucket of the smallest such number; the largest is in that one or the next, since bounds are
-twice as far apart or more. Half the price of a bisection, which counts where each tick pays it."""
+"""Maps a duration's bit length to the bucket of the smallest duration of that length. The right bucket is this one or
+the next, since each bound is at least twice the previous one. Half the cost of a bisection, once per tick."""
 
 
 class Histogram:
-    """How often something took how long."""
+    """Counts of durations by bucket."""
 
     __slots__ = ("counts", "sum_ns")
 
     def __init__(self) -> None:
         self.counts = [0] * (len(BOUNDS_NS) + 1)
-        """In each bucket alone, not in those below it; the last is for what is over all bounds."""
+        """Per bucket, not cumulative. The last bucket counts durations above all bounds."""
         self.sum_ns = 0
 
     def observe(self, took_ns: int, times: int = 1) -> None:
@@ -54,7 +55,7 @@ class Histogram:
         self.sum_ns += took_ns * times
 
     def add(self, other: "Histogram") -> None:
-        self.counts = [mine + its for mine, its in zip(self.counts, other.counts, strict=True)]
+        self.counts = [a + b for a, b in zip(self.counts, other.counts, strict=True)]
         self.sum_ns += other.sum_ns
 
     @property
@@ -63,30 +64,30 @@ class Histogram:
 
 
 class Meter:
-    """Requests of one kind: an API of Kafka's, a route of HTTP, a command of the line protocol."""
+    """Requests of one kind: a Kafka API, an HTTP route or a command of the line protocol."""
 
     __slots__ = ("errors", "in_tick", "times")
 
     def __init__(self) -> None:
         self.times = Histogram()
         self.in_tick = 0
-        """Answered in this tick, and not yet in `times`."""
+        """Requests answered in this tick, and not yet in `times`."""
         self.errors: dict[int | str, int] = {}
-        """How often which code was answered; a reply for many partitions may have many."""
+        """Count by error code. One reply may carry several, one per partition."""
 
     def fail(self, code: int | str, times: int = 1) -> None:
         self.errors[code] = self.errors.get(code, 0) + times
 
 
 class Asked(NamedTuple):
-    """Of a request that is answered later: who counts it, and when it came."""
+    """The meter and the arrival time of a request that is answered in a later tick."""
 
     meter: Meter
     since_ns: int
 
 
 class DoorMeter:
-    """Connections through one door."""
+    """Connections of one door (Kafka, HTTP or line protocol)."""
 
     __slots__ = ("accepted", "open", "refused")
 
@@ -94,11 +95,11 @@ class DoorMeter:
         self.open = 0
         self.accepted = 0
         self.refused = 0
-        """One too many, for the node or for its address."""
+        """Connections over the limit of the node or of their address."""
 
 
 class Traffic:
-    """What went into logs and out of them."""
+    """Bytes and messages written to logs and read from them."""
 
     __slots__ = ("bytes_in", "bytes_out", "messages_in", "messages_out")
 
@@ -113,19 +114,19 @@ class Traffic:
 
 
 class Elections:
-    """What the metadata log has told of leaders since the node has its place in the cluster."""
+    """Leader changes in the metadata log since this node joined the cluster."""
 
     __slots__ = ("changes", "unclean")
 
     def __init__(self) -> None:
         self.changes = 0
-        """Partitions that got another leader."""
+        """Leader changes of partitions."""
         self.unclean = 0
-        """Those whose new one may lack what was acknowledged."""
+        """Unclean elections: the new leader may lack acknowledged records."""
 
 
 class Upkeep:
-    """What retention and compaction have done."""
+    """Work done by retention and compaction."""
 
     __slots__ = (
         "bytes_cleaned",
@@ -139,16 +140,16 @@ class Upkeep:
 
     def __init__(self) -> None:
         self.segments_deleted = 0
-        """By retention."""
+        """Segments that retention deleted."""
         self.cleanings = self.cleanings_failed = 0
         """Rounds of compaction."""
         self.records_cleaned = self.records_kept = 0
-        """What those rounds read, and how much of it is still there."""
+        """Records that compaction read, and how many of them it kept."""
         self.bytes_cleaned = self.bytes_kept = 0
 
 
 class Metrics:
-    """One for a node."""
+    """All counters of one node."""
 
     __slots__ = (
         "apis",
@@ -173,30 +174,30 @@ class Metrics:
     def __init__(self) -> None:
         self.produce, self.fetch = Meter(), Meter()
         self.apis: dict[int, Meter] = {0: self.produce, 1: self.fetch}
-        """By Kafka's keys: these two, which come too often to be looked up, and what else was asked for."""
+        """Meters by API key. Produce and Fetch also have a field each, which saves the lookup on the hot path."""
         self.http: dict[tuple[str, str, int], Meter] = {}
-        """By method, route (as it is declared, so that there are as many as routes) and status."""
+        """Meters by method, declared route and status. The declared route bounds the number of entries."""
         self.line: dict[str, Meter] = {}
-        """By command of the line protocol."""
+        """Meters by command of the line protocol."""
         self.doors: dict[str, DoorMeter] = {}
         self.queues: dict[str, Callable[[], int]] = {}
-        """What waits, by what it is; counted when asked."""
+        """Functions that return the length of a queue, by the queue's name."""
         self.upkeep = Upkeep()
         self.elections = Elections()
         self.started_ns = 0
-        """When the node began, by the world's clock."""
+        """Start time of the node, by the world's clock."""
         self.replicated_bytes_out = 0
-        """What followers were given."""
+        """Bytes sent to followers."""
         self.unanswerable = 0
-        """Requests after which nothing was left but to close the connection."""
+        """Requests that no reply can answer: their connection was closed."""
         self.tick_began_ns = 0
-        """When what is handled now arrived, by the world's clock; 0 between turns."""
+        """Start of the current tick, by the world's clock; 0 between ticks."""
         self.busy: list[Meter] = []
-        """Those with something `in_tick`."""
+        """Meters whose `in_tick` is not 0."""
         self.is_long_tick = False
-        """Whether so much was handled in this tick that the rest of what arrived waits for the next one."""
+        """True once the tick has run for `TICK_NS_MAX`: requests that remain wait for the next tick."""
         self.ticks = Histogram()
-        """How long turns took."""
+        """Durations of ticks."""
         self.watch = LoopWatch()
 
     def api(self, key: int) -> Meter:
@@ -209,13 +210,13 @@ class Metrics:
         return self.doors.setdefault(name, DoorMeter())
 
     def answered(self, meter: Meter) -> None:
-        """A request was answered in the tick in which it came."""
+        """Count a request that was answered in the tick in which it arrived."""
         if not meter.in_tick:
             self.busy.append(meter)
         meter.in_tick += 1
 
     def handled(self, by: str, began_ns: int, now_ns: int) -> None:
-        """Something that a client sent was handled, in one piece."""
+        """Note that one uninterrupted piece of work for a client ended."""
         if now_ns - began_ns > HELD_NS:
             self.watch.held(by, now_ns - began_ns, now_ns)
         if now_ns - self.tick_began_ns > TICK_NS_MAX and self.tick_began_ns:
@@ -240,7 +241,7 @@ class Metrics:
         self.tick_began_ns = next_began_ns
 
     def http_answered(self, method: str, route: str, status: int, took_ns: int) -> None:
-        """A request to a route was answered; `route` is its declared path, never what a client sent."""
+        """Count an answered HTTP request; `route` is the declared path, never the path that the client sent."""
         key = method, route, status
         meter = self.http.get(key)
         if meter is None:
@@ -248,8 +249,7 @@ class Metrics:
         meter.times.observe(took_ns)
 
     def line_answered(self, command: str, took_ns: int, times: int = 1, errors: int = 0) -> None:
-        """Commands of the line protocol were answered, some of them with errors; `command` is one of its words, never
-        what a client sent."""
+        """Count answered commands of the line protocol; `command` is one of its keywords, never a client's text."""
         meter = self.line.get(command)
         if meter is None:
             meter = self.line[command] = Meter()

@@ -1,7 +1,7 @@
-"""Settings by Kafka's names: a log's, as topics and brokers set them.
+"""Settings of a partition's log, under Kafka's names.
 
-`LogSettings` is what one partition's log obeys. Values arrive as text (from a file, a flag or the wire) and
-are checked once, here: a bad one is refused with its name, what was given and what was expected.
+Values arrive as text from a file, a flag or a request, and are parsed and checked here only. An error names the
+setting, the value found and the values allowed.
 """
 
 from collections.abc import Mapping
@@ -31,16 +31,16 @@ class LogSettings:
     """The settings of one log; defaults are Kafka's."""
 
     segment_bytes: int = _setting(2**30, "segment.bytes", 1000, _INT32_MAX)
-    """Kafka 4 refuses less than 1 MB; labs and tests want small segments."""
+    """Kafka 4 rejects less than 1 MB; labs and tests need smaller segments."""
     segment_ms: int = _setting(7 * _DAY_MS, "segment.ms", 1)
     segment_jitter_ms: int = _setting(0, "segment.jitter.ms")
     segment_index_bytes: int = _setting(10 * 2**20, "segment.index.bytes", 24, _INT32_MAX)
     index_interval_bytes: int = _setting(4096, "index.interval.bytes", 0, _INT32_MAX)
     retention_ms: int = _setting(7 * _DAY_MS, "retention.ms", -1)
     retention_bytes: int = _setting(-1, "retention.bytes", -_INT64_MAX - 1)
-    """Kafka takes any negative number for no limit."""
+    """As in Kafka, any negative number means no limit."""
     cleanup_policy: tuple[str, ...] = _setting(("delete",), "cleanup.policy", choices=("delete", "compact"))
-    """Empty where everything stays (KIP-1161)."""
+    """Empty means that nothing is deleted or compacted (KIP-1161)."""
     delete_retention_ms: int = _setting(_DAY_MS, "delete.retention.ms")
     file_delete_delay_ms: int = _setting(60_000, "file.delete.delay.ms")
     min_cleanable_dirty_ratio: float = _setting(0.5, "min.cleanable.dirty.ratio", 0, 1)
@@ -59,7 +59,7 @@ class LogSettings:
     flush_messages: int = _setting(_INT64_MAX, "flush.messages", 1)
     flush_ms: int = _setting(_INT64_MAX, "flush.ms")
     record_validation: str = _setting("header", "record.validation", choices=("header", "full"))
-    """Ours: `full` decodes every produced record, `header` only what the batch header and its CRC can tell."""
+    """Not a Kafka setting: `full` decodes every produced record, `header` checks only the batch header and its CRC."""
 
     @property
     def is_compacted(self) -> bool:
@@ -71,7 +71,7 @@ class LogSettings:
 
     @classmethod
     def from_text(cls, properties: Mapping[str, str], base: "LogSettings | None" = None) -> "LogSettings":
-        """Settings as text, over a base; an unknown name or a bad value is refused."""
+        """Return `base` with settings given as text; raise `BadSetting` on an unknown name or a bad value."""
         by_name = {each.metadata["name"]: each for each in fields(cls)}
         values = {}
         for name, text in properties.items():

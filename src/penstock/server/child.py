@@ -1,12 +1,11 @@
-"""Work in a process of its own, with low priority.
+"""Runs a function in a child process with low priority.
 
-    parent --- stdin:  length, pickled work ---------------> child
-           <-- stdout: pickled result, or what was raised ---
+    parent --- stdin:  length, pickled function -------> child
+           <-- stdout: pickled result or exception -----
 
-The child is a fresh interpreter that imports what the work needs and nothing of the program that started it: a
-user's script or test is not run a second time, as `multiprocessing` would. It keeps reading its standard input; when
-that ends, its parent is gone, by whatever death, and it ends at once: nobody writes files behind the back of the
-node that starts next.
+The child is a fresh interpreter that imports only what the function needs. Unlike with `multiprocessing`, the user's
+script or test is not run a second time. The child keeps reading its standard input and exits as soon as that ends,
+which means that the parent has died: a child never writes files while the next node starts.
 """
 
 import os
@@ -20,20 +19,20 @@ from typing import IO, Generic, TypeVar
 T = TypeVar("T")
 
 NICENESS = 10
-"""Clients come first."""
+"""Lower priority than the broker's requests."""
 
 _LENGTH_BYTES = 8
 
 
 class ChildFailed(Exception):
-    """The child ended without an answer, or with an exception that cannot travel."""
+    """The child ended without an answer, or raised an exception that cannot be pickled."""
 
 
 class Child(Generic[T]):
     """One piece of work. `run` may be called once, from any thread; `kill` at any time, from another."""
 
     def __init__(self, work: Callable[[], T]) -> None:
-        # Here and not in `run`: what cannot be pickled is a mistake of the caller.
+        # Here and not in `run`, so that an error of pickling is raised in the caller.
         self._work = pickle.dumps(work)
         self._guard = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
@@ -43,24 +42,24 @@ class Child(Generic[T]):
         """Do the work and wait for it."""
         with self._guard:
             if self._is_killed:
-                raise ChildFailed("the work was given up before it began")
+                raise ChildFailed("the work was cancelled before it started")
             self._process = process = start_child("penstock.server.child")
         assert process.stdin is not None
         assert process.stdout is not None
-        # Leaving closes the pipes and waits; the child's end of life is the end of its input.
+        # On exit the pipes are closed, which ends the child, and its exit status is awaited.
         with process:
             try:
                 process.stdin.write(len(self._work).to_bytes(_LENGTH_BYTES, "big") + self._work)
                 process.stdin.flush()
             except BrokenPipeError:
-                pass  # it is dead; its exit code says more
+                pass  # the child is dead; its exit code is reported below
             answer = process.stdout.read()
         if not answer:
-            raise ChildFailed(f"the child process ended with {process.returncode} and no answer")
+            raise ChildFailed(f"the child process exited with status {process.returncode} before it answered")
         result, error = pickle.loads(answer)
         if error is not None:
             raise error
-        return result  # type: ignore[no-any-return]  # it is what the work returned
+        return result  # type: ignore[no-any-return]  # the function's return value, unpickled
 
     def kill(self) -> None:
         with self._guard:
@@ -70,25 +69,25 @@ class Child(Generic[T]):
 
 
 def start_child(module: str) -> "subprocess.Popen[bytes]":
-    """A fresh interpreter that runs a module's `main`, with pipes to it."""
+    """Start a fresh interpreter that runs a module's `main`, with pipes to it."""
     return subprocess.Popen(
         [sys.executable, "-P", "-c", f"from {module} import main; main()"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        # It finds the same modules, wherever this process has them from.
+        # The child imports from the same directories as this process.
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     )
 
 
 def answers_out() -> IO[bytes]:
-    """In a child: where answers go. Nothing that the work prints may get between them."""
+    """In a child: return the stream for answers, and send what the function prints to standard error instead."""
     out = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     return out
 
 
 def main() -> None:
-    """The child's side."""
+    """Run one function in the child."""
     os.nice(NICENESS)
     out = answers_out()
     length = int.from_bytes(_read(sys.stdin.buffer, _LENGTH_BYTES), "big")
@@ -111,13 +110,13 @@ def _end_with_parent() -> None:
 
 
 def answer_to(data: bytes) -> bytes:
-    """Do pickled work; the pickled result, or what it raised."""
+    """Run a pickled function; return the pickled result or exception."""
     try:
         return pickle.dumps((pickle.loads(data)(), None))
     except Exception as error:
         try:
             answer = pickle.dumps((None, error))
-            pickle.loads(answer)  # some exceptions can be packed but not unpacked
+            pickle.loads(answer)  # some exceptions can be pickled but not unpickled
         except Exception:
             answer = pickle.dumps((None, ChildFailed(f"{type(error).__name__}: {error}")))
         return answer

@@ -1,10 +1,10 @@
-"""A child process that stays for a while, for work that needs modules which take longer to import than it takes.
+"""A child process that runs many functions, for those whose imports take longer than their work.
 
-    parent --- stdin:  length, pickled work ---------------------------> helper
-           <-- stdout: length, pickled result, or what was raised ------
+    parent --- stdin:  length, pickled function ---------------> helper
+           <-- stdout: length, pickled result or exception -----
 
-It does one piece after the other. Left alone for long enough it is let go, with all that it has in memory; the next
-piece of work starts another. It ends at once when its standard input does: then its parent is gone, by whatever death.
+Functions run one at a time. After an idle period the process is ended, which frees its memory; the next function
+starts a new one. The process exits as soon as its standard input ends, which means that the parent has died.
 """
 
 import os
@@ -19,7 +19,7 @@ from typing import IO, Any
 from penstock.server.child import ChildFailed, answer_to, answers_out, start_child
 
 NICENESS = 5
-"""Somebody waits for it, but others come first."""
+"""A client waits for the result, but the broker's requests have priority."""
 
 _LENGTH_BYTES = 8
 
@@ -33,40 +33,40 @@ class Helper:
         self._is_stopped = False
 
     def run(self, work: bytes) -> Any:
-        """Do pickled work and wait for it."""
+        """Run a pickled function and wait for its result."""
         with self._guard:
             if self._is_stopped:
-                raise ChildFailed("the work was given up before it began")
+                raise ChildFailed("the work was cancelled before it started")
             if self._process is None:
                 self._process = start_child("penstock.server.helper")
             process = self._process
         assert process.stdin is not None
         assert process.stdout is not None
-        with suppress(BrokenPipeError):  # it is dead, as the answer will show
+        with suppress(BrokenPipeError):  # the process is dead; reading the answer reports it
             process.stdin.write(len(work).to_bytes(_LENGTH_BYTES, "big"))
             process.stdin.write(work)
             process.stdin.flush()
         size = process.stdout.read(_LENGTH_BYTES)
         answer = process.stdout.read(int.from_bytes(size, "big")) if len(size) == _LENGTH_BYTES else b""
         if not answer:
-            self.let_go()
-            raise ChildFailed(f"the child process ended with {process.returncode} and no answer")
+            self.end_process()
+            raise ChildFailed(f"the child process exited with status {process.returncode} before it answered")
         result, error = pickle.loads(answer)
         if error is not None:
             raise error
         return result
 
-    def let_go(self) -> None:
-        """End the process; the next piece of work has another. Not while one runs."""
+    def end_process(self) -> None:
+        """End the process; the next function starts a new one. Not to be called while a function runs."""
         with self._guard:
             process, self._process = self._process, None
         if process is not None:
             process.kill()
             with suppress(BrokenPipeError), process:
-                pass  # leaving closes the pipes and waits
+                pass  # on exit the pipes are closed and the exit status is awaited
 
     def stop(self) -> None:
-        """End it, at work or not: `run` raises."""
+        """End the process for good, busy or not; a running `run` raises `ChildFailed`."""
         with self._guard:
             self._is_stopped = True
             process = self._process
@@ -75,7 +75,7 @@ class Helper:
 
 
 def main() -> None:
-    """The child's side."""
+    """Run functions in the helper process until the parent exits."""
     os.nice(NICENESS)
     out = answers_out()
     work: SimpleQueue[bytes] = SimpleQueue()
@@ -94,4 +94,4 @@ def _receive(stream: IO[bytes], work: SimpleQueue[bytes]) -> None:
         if len(data) < count:
             break
         work.put(data)
-    os._exit(0)  # the parent is gone
+    os._exit(0)  # the parent has exited

@@ -1,7 +1,7 @@
-"""A helper process with a queue of its own: one piece of work after the other, beside the event loop.
+"""A queue of functions that run one at a time in a helper process, beside the event loop.
 
-Each lane has a process and a thread that waits for it. Both come with the first piece of work; the process goes when
-nothing was asked of it for a while.
+Each lane has one process and one thread that waits for it. Both start with the first function; the process ends after
+an idle minute.
 """
 
 import pickle
@@ -15,46 +15,46 @@ from penstock.server.helper import Helper
 T = TypeVar("T")
 
 HELPER_IDLE_MS = 60_000
-"""How long a helper stays when nobody needs it: its modules take half a second to import, and 80 MB."""
+"""How long an idle helper process is kept. Its modules take half a second to import and 80 MB of memory."""
 
 Run = Callable[[Callable[[], Any], Callable[[Any, Exception | None], None]], None]
-"""Do work on this thread, then call back on the loop."""
+"""Runs a function on the calling thread, then a callback on the loop."""
 
 
 class HelperLane:
-    """Called from the loop's own thread."""
+    """All methods are called on the loop's thread."""
 
     def __init__(self, name: str, run: Run, call_later: Callable[[float, Callable[[], None]], Timer]) -> None:
         self._helper = Helper()
-        self._minder = ThreadPoolExecutor(1, f"penstock-{name}")
+        self._thread = ThreadPoolExecutor(1, f"penstock-{name}")
         self._run = run
         self._call_later = call_later
         self._idle_timer: Timer | None = None
-        """Runs while the helper is there and has nothing to do."""
-        self._works = 0
+        """Runs while the helper process exists and is idle."""
+        self._pending_count = 0
 
     def do(self, work: Callable[[], T], done: Callable[[T | None, Exception | None], None]) -> None:
         if self._idle_timer is not None:
             self._idle_timer.cancel()
             self._idle_timer = None
         data = pickle.dumps(work)
-        self._works += 1
+        self._pending_count += 1
 
         def finished(result: T | None, error: Exception | None) -> None:
-            self._works -= 1
-            if not self._works:
-                self._idle_timer = self._call_later(HELPER_IDLE_MS, self._let_go)
+            self._pending_count -= 1
+            if not self._pending_count:
+                self._idle_timer = self._call_later(HELPER_IDLE_MS, self._end_process)
             done(result, error)
 
-        self._minder.submit(self._run, lambda: self._helper.run(data), finished)
+        self._thread.submit(self._run, lambda: self._helper.run(data), finished)
 
-    def _let_go(self) -> None:
-        self._minder.submit(self._helper.let_go)  # it waits for the process's end
+    def _end_process(self) -> None:
+        self._thread.submit(self._helper.end_process)  # blocks until the process has exited
 
     def close(self) -> None:
-        """End it: the process is killed, and what waits for it never runs."""
+        """Kill the process; queued functions never run."""
         self._helper.stop()
         if self._idle_timer is not None:
             self._idle_timer.cancel()
-        self._minder.shutdown(wait=True, cancel_futures=True)
-        self._helper.let_go()
+        self._thread.shutdown(wait=True, cancel_futures=True)
+        self._helper.end_process()

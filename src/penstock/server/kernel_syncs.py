@@ -1,21 +1,20 @@
-"""Syncs of files by the kernel itself, without a thread of ours: all that is used here of Linux's asynchronous I/O.
+"""Asynchronous file syncs by the kernel, through Linux AIO, instead of on a thread.
 
-    io_submit(FDSYNC) --> a worker of the kernel syncs the file --> an eventfd wakes the loop --> io_getevents
+    io_submit(FDSYNC) --> a kernel worker syncs the file --> an eventfd wakes the loop --> io_getevents
 
-A thread that calls fdatasync must be woken, must wait for the interpreter's lock before the call and again after it,
-and wakes the loop while it still holds that lock: a dozen futex calls for each sync, which on a quick disk take as
-long as the sync. Here it is one call there and two back, on the loop's own thread, which never waits.
+A thread that calls fdatasync must be woken, waits for the interpreter's lock before and after the call, and wakes the
+loop while it still holds that lock: a dozen futex calls per sync, which on a fast disk take as long as the sync. Linux
+AIO takes one system call to start and two to finish, on the loop's thread, which never blocks.
 
-What a sync promises is the same as with fdatasync: the kernel calls the same function of the file system, and gives
-its error back. It holds the file itself from the moment that it is asked, so the descriptor may be closed before the
-end.
+The guarantee is that of fdatasync: the kernel calls the same function of the file system and reports its error. The
+kernel holds a reference to the file from `io_submit` on, so the descriptor may be closed before the sync ends.
 
-Not everybody lets a process do this (another system, another processor, a sandbox), and a kernel that is given too
-much at once refuses. Then the answer is no, and a thread does it.
+Some systems do not offer this (another operating system or processor, a sandbox), and the kernel rejects requests
+above its limit. `sync` then returns False, and the caller syncs on a thread.
 
-The kernel's worker belongs to the processor that the question was asked on. Where that one is never idle, some
-schedulers let the worker wait for seconds, and with it all who wait for the sync; a thread is moved to where there is
-room. So a sync that takes too long (`LATE_S`) sends the next ones to threads, for a while.
+The kernel's worker is bound to the processor that submitted the request. If that processor is never idle, some
+schedulers delay the worker for seconds, whereas a thread moves to a free processor. So after a sync that took longer
+than `LATE_S`, syncs go to threads for a while.
 """
 
 import asyncio
@@ -34,23 +33,23 @@ logger = logging.getLogger(__name__)
 Done = Callable[[OSError | None], None]
 
 AT_ONCE_MAX: Final = 64
-"""Syncs that the kernel is given at once; what comes above goes to threads. Of 65,536 for all of a machine's processes
+"""Maximum number of concurrent kernel syncs; further ones go to threads. All processes of a machine share 65,536
 (`fs.aio-max-nr`)."""
 
 LATE_S: Final = 0.05
-"""No disk that is worth it takes so long, and one that does gains nothing by being asked in this way."""
+"""A disk that regularly takes longer gains nothing from kernel syncs."""
 
 PAUSE_S_MIN: Final = 5.0
 PAUSE_S_MAX: Final = 600.0
-"""How long threads sync after one that was late, and twice as long each time: what was in the worker's way is mostly
-there for longer, and to find out costs somebody a wait."""
+"""How long threads sync after a late kernel sync; doubled each time. What delays the worker usually persists, and each
+new attempt costs a client a wait."""
 
 _FDSYNC: Final = 3
 _TELLS_EVENTFD: Final = 1
 
 
 class _Calls(NamedTuple):
-    """The numbers of the system calls: the C library has no functions for them."""
+    """System call numbers; the C library has no functions for these calls."""
 
     setup: int
     destroy: int
@@ -63,7 +62,7 @@ _CALLS: Final = {"x86_64": _Calls(206, 207, 208, 209), "aarch64": _GENERIC, "ris
 
 
 class _Question(ctypes.Structure):
-    """`struct iocb` of linux/aio_abi.h, on machines whose lowest byte comes first."""
+    """`struct iocb` of linux/aio_abi.h, little-endian."""
 
     _fields_ = (
         ("data", ctypes.c_uint64),
@@ -93,12 +92,12 @@ class _Answer(ctypes.Structure):
 
 
 class KernelSyncs:
-    """Everything here is called on the loop's thread. Raises `OSError` where the kernel does not do it."""
+    """All methods are called on the loop's thread. The constructor raises `OSError` if Linux AIO is not available."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float] = time.monotonic) -> None:
         calls = _CALLS.get(platform.machine())
         if sys.platform != "linux" or calls is None or sys.byteorder != "little":
-            raise OSError("no asynchronous syncs are known for this system")
+            raise OSError("asynchronous syncs are not supported on this system")
         self._submit = _call(calls.submit, ctypes.c_ulong, ctypes.c_long, ctypes.c_void_p)
         self._getevents = _call(
             calls.getevents, ctypes.c_ulong, ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p
@@ -107,12 +106,12 @@ class KernelSyncs:
         self._loop = loop
         self._clock = clock
         self._waiting: dict[int, tuple[float, Done]] = {}
-        """Since when, and who; the first has waited longest."""
+        """Start time and callback by number of the sync, oldest first."""
         self._last = 0
         self._pause_s = PAUSE_S_MIN / 2
         """The last pause, or half of the first."""
         self._resumes_s = 0.0
-        """When the kernel is asked again."""
+        """End of the current pause."""
         self._eventfd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         made = ctypes.c_ulong(0)
         if _call(calls.setup, ctypes.c_uint, ctypes.c_void_p)(AT_ONCE_MAX, ctypes.addressof(made)):
@@ -120,7 +119,7 @@ class KernelSyncs:
             raise OSError(ctypes.get_errno(), f"io_setup: {os.strerror(ctypes.get_errno())}")
         self._context = made.value
         self._question = _Question(opcode=_FDSYNC, flags=_TELLS_EVENTFD, eventfd=self._eventfd)
-        """Used again and again: the kernel has read it when it has been asked."""
+        """Reused for every request: the kernel has copied it when `io_submit` returns."""
         self._questions = (ctypes.c_void_p * 1)(ctypes.addressof(self._question))
         self._questions_at = ctypes.addressof(self._questions)
         self._answers = (_Answer * AT_ONCE_MAX)()
@@ -128,7 +127,7 @@ class KernelSyncs:
         loop.add_reader(self._eventfd, self._told)
 
     def sync(self, descriptor: int, done: Done) -> bool:
-        """Have a file's contents and size made durable; False where it cannot be asked for. `done` comes later."""
+        """Start to make a file's contents and size durable, then call `done`; return False if a thread must do it."""
         waiting, now_s = self._waiting, self._clock()
         if now_s < self._resumes_s or len(waiting) >= AT_ONCE_MAX:
             return False
@@ -139,12 +138,12 @@ class KernelSyncs:
         question.data = number
         question.descriptor = descriptor
         if self._submit(self._context, 1, self._questions_at) != 1:
-            return False  # a thread finds out what is wrong with the file
+            return False  # if the file is at fault, the thread reports the error
         waiting[number] = (now_s, done)
         return True
 
     def _is_late(self, since_s: float, now_s: float) -> bool:
-        """Whether one that was asked for then is; if so, there is a pause."""
+        """Return whether a sync that started at `since_s` is late; if so, begin a pause."""
         if now_s - since_s <= LATE_S:
             return False
         if now_s >= self._resumes_s:
@@ -152,7 +151,7 @@ class KernelSyncs:
             self._pause_s = PAUSE_S_MIN if has_been_good else min(2 * self._pause_s, PAUSE_S_MAX)
             self._resumes_s = now_s + self._pause_s
             logger.info(
-                "a sync by the kernel took more than %d ms: threads do it for %d s",
+                "a kernel sync took more than %d ms; syncing on threads for %d s",
                 LATE_S * 1000,
                 self._pause_s,
             )
@@ -172,11 +171,11 @@ class KernelSyncs:
             self._is_late(since_s, now_s)
             try:
                 done(error)
-            except Exception:  # the others have been synced all the same
-                logger.exception("what a sync was for could not be done")
+            except Exception:  # the other callbacks must still run
+                logger.exception("the callback of a completed sync failed")
 
     def close(self) -> None:
-        """Wait for what is under way; nobody is told of it any more."""
+        """Wait for syncs in progress, without calling their callbacks."""
         if not self._loop.is_closed():
             self._loop.remove_reader(self._eventfd)
         self._destroy(self._context)
