@@ -17,10 +17,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
+
+from penstock.base.ports import hold_port
 
 HOST = "127.0.0.1"
 COMMAND = (sys.executable, "-m", "penstock", "up")
@@ -34,18 +35,6 @@ def is_readable(stream: Any, wait_s: float) -> bool:
     waiting = select.poll()
     waiting.register(stream, select.POLLIN)
     return bool(waiting.poll(wait_s * 1000))
-
-
-def held_port(port: int = 0) -> socket.socket:
-    """A port that nobody else is given; one who knows it may listen there nevertheless."""
-    held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        held.bind((HOST, port))
-    except OSError:
-        held.close()
-        raise
-    return held
 
 
 class Process:
@@ -63,12 +52,10 @@ class Process:
     ) -> None:
         """Arguments are further flags of `penstock up`; `data` is its directory."""
         self.data = data
-        self.port = port
-        self._keeps_port = port == 0
-        """Whether it is the system's choice, and ours from then on: between two lives too."""
-        self._held: dict[int, socket.socket] = {}
-        self._ports = {name: 0 for name, is_wanted in (("http", http), ("line", line)) if is_wanted}
-        """Of the other doors; 0 until they have one."""
+        self._held: list[socket.socket] = []
+        """These keep the ports below for the process, in all its lives and between them."""
+        self.port = port or self._take_port()
+        self._ports = {name: self._take_port() for name, is_on in (("http", http), ("line", line)) if is_on}
         self._arguments = arguments
         self._command = command
         self._environment = {
@@ -87,9 +74,13 @@ class Process:
     ) -> None:
         self.close()
 
+    def _take_port(self) -> int:
+        self._held.append(hold_port())
+        return int(self._held[-1].getsockname()[1])
+
     def close(self) -> None:
         self.kill()
-        for held in self._held.values():
+        for held in self._held:
             held.close()
         self._held.clear()
         self._complaints.close()
@@ -155,7 +146,7 @@ class Process:
         """Start it, and wait for its ready line."""
         self.launch()
         line = self.read_line()
-        doors = "".join(rf" {name}=127\.0\.0\.1:(?P<{name}>\d+)" for name in self._ports)
+        doors = "".join(rf" {name}=127\.0\.0\.1:{port}" for name, port in self._ports.items())
         ready = re.fullmatch(
             rf"penstock ready kafka=127\.0\.0\.1:(?P<kafka>\d+){doors}( controller=\S+)?\n", line
         )
@@ -163,7 +154,6 @@ class Process:
             self.kill()
             raise AssertionError(f"expected a ready line, got {line!r}; it said:\n{self.stderr}")
         self.port = int(ready["kafka"])
-        self._ports = {name: int(ready[name]) for name in self._ports}
         return self
 
     def read_line(self) -> str:
@@ -204,16 +194,7 @@ class Process:
             ) from None
         if self._child.stdout is not None:
             self._child.stdout.close()
-        self._hold_ports()
         return code
-
-    def _hold_ports(self) -> None:
-        """Nobody listens there now, and the next life is to find them free."""
-        own = [*self._ports.values(), *([self.port] if self._keeps_port else [])]
-        for port in own:
-            if port and port not in self._held:
-                with suppress(OSError):
-                    self._held[port] = held_port(port)
 
 
 class Refusal(NamedTuple):

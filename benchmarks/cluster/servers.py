@@ -13,6 +13,7 @@ from pathlib import Path
 
 from benchmarks.broker.load import cpu_seconds
 from benchmarks.broker.servers import KAFKA_JVM
+from penstock.base.ports import hold_port
 
 HOST = "127.0.0.1"
 NODES = 3
@@ -127,12 +128,7 @@ def kafka(data: Path) -> Iterator[Cluster]:
 
 def _ports() -> tuple[dict[int, int], dict[int, int], Sequence[socket.socket]]:
     """By node, where its clients and where its controller is reached; the ports are held until somebody listens."""
-    held = []
-    for _ in range(2 * NODES):
-        each = socket.socket()
-        each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        each.bind((HOST, 0))
-        held.append(each)
+    held = [hold_port(host=HOST) for _ in range(2 * NODES)]
     numbers = [each.getsockname()[1] for each in held]
     nodes = range(1, NODES + 1)
     return (

@@ -1,6 +1,5 @@
 """groups and transactions, against a broker of Penstock's in this process."""
 
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from tests.cli.wire_tour import Shell
 
 from penstock.base.hashing import partition_for
 from penstock.base.ids import TopicPartition
+from penstock.base.ports import hold_port
 from penstock.cli.commands import groups
 from penstock.cli.offset_resets import read_file
 from penstock.cli.output import Refused
@@ -143,19 +143,19 @@ def test_a_mistake_is_one_sentence(shell: Shell, arguments: tuple[str, ...], sen
 
 
 def test_a_server_that_is_not_there_is_one_sentence(penstock: Command) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    for command in (
-        ("groups", "list"),
-        ("groups", "describe", "g"),
-        ("groups", "delete", "g"),
-        ("transactions", "list"),
-        ("transactions", "abort", "t"),
-    ):
-        outcome = penstock(*command, "--server", f"127.0.0.1:{port}")
-        assert (outcome.code, outcome.out) == (2, "")
-        assert outcome.err.startswith(f"penstock: cannot reach 127.0.0.1:{port}: connection refused; ")
-        assert outcome.err.count("\n") == 1
+    with hold_port() as held:  # and nothing listens there
+        port = held.getsockname()[1]
+        for command in (
+            ("groups", "list"),
+            ("groups", "describe", "g"),
+            ("groups", "delete", "g"),
+            ("transactions", "list"),
+            ("transactions", "abort", "t"),
+        ):
+            outcome = penstock(*command, "--server", f"127.0.0.1:{port}")
+            assert (outcome.code, outcome.out) == (2, "")
+            assert outcome.err.startswith(f"penstock: cannot reach 127.0.0.1:{port}: connection refused; ")
+            assert outcome.err.count("\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import json
 import signal
-import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from tests.cli.test_main import PENSTOCK
 from tests.cli.wire_tour import Shell
 
 from penstock.base.ids import TopicPartition
+from penstock.base.ports import hold_port
 from penstock.client.cluster import Cluster
 from penstock.client.consumer import Consumer
 from penstock.client.settings import parse_servers
@@ -48,13 +48,13 @@ def test_the_server_may_come_from_the_environment(
 
 
 def test_a_server_that_is_not_there_is_one_sentence(penstock: Command) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    for command in (("topics", "list"), ("consume", "a"), ("produce", "a"), ("configs", "describe")):
-        outcome = penstock(*command, "--server", f"127.0.0.1:{port}")
-        assert (outcome.code, outcome.out) == (2, "")
-        assert outcome.err.startswith(f"penstock: cannot reach 127.0.0.1:{port}: connection refused; ")
-        assert outcome.err.count("\n") == 1
+    with hold_port() as held:  # and nothing listens there
+        port = held.getsockname()[1]
+        for command in (("topics", "list"), ("consume", "a"), ("produce", "a"), ("configs", "describe")):
+            outcome = penstock(*command, "--server", f"127.0.0.1:{port}")
+            assert (outcome.code, outcome.out) == (2, "")
+            assert outcome.err.startswith(f"penstock: cannot reach 127.0.0.1:{port}: connection refused; ")
+            assert outcome.err.count("\n") == 1
 
 
 @pytest.mark.parametrize(

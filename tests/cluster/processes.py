@@ -6,7 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 
-from tests.processes import HOST, Process, held_port
+from tests.processes import HOST, Process
+
+from penstock.base.ports import hold_port
 
 
 class ClusterProcesses:
@@ -20,7 +22,7 @@ class ClusterProcesses:
         environments: Mapping[int, Mapping[str, str]] | None = None,
     ) -> None:
         """`environments` are variables of single nodes."""
-        self._held = [held_port() for _ in range(2 * count)]
+        self._held = [hold_port() for _ in range(2 * count)]
         ports = [each.getsockname()[1] for each in self._held]
         self.ports = dict(zip(range(1, count + 1), ports[:count], strict=True))
         controllers = dict(zip(range(1, count + 1), ports[count:], strict=True))

@@ -9,8 +9,9 @@ import pytest
 from tests.cluster.views import LOGS, Seen
 from tests.compat.clients.patient import wait_until
 from tests.compat.kafka.peer import KafkaPeer
-from tests.processes import HOST, Process, held_port
+from tests.processes import HOST, Process
 
+from penstock.base.ports import hold_port
 from penstock.client.cluster import Cluster
 from penstock.client.quorum import describe_quorum
 from penstock.client.settings import parse_servers
@@ -30,7 +31,7 @@ class Growing:
 
     def __init__(self, data: Path) -> None:
         self._data = data
-        self._held = {number: (held_port(), held_port()) for number in (1, 2, 3)}
+        self._held = {number: (hold_port(), hold_port()) for number in (1, 2, 3)}
         self.nodes: dict[int, Process] = {}
 
     def controller(self, number: int) -> str:

@@ -13,22 +13,20 @@ import asyncio
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from random import Random
 
 from penstock.base.ids import uuid_text
+from penstock.base.ports import free_ports
 from penstock.chaos.namespaces import Network
 from penstock.chaos.switches import Switches
 from penstock.sim.clients.ports import Timetable
 from penstock.wire.peers import Address
 
 HOST = "127.0.0.1"
-PORTS = range(10_000, 32_000)
 """Below what systems give out by themselves: nobody else is given one while its broker is down."""
 
 DOORS = ("kafka", "controller", "http", "line")
@@ -274,13 +272,5 @@ def _ports(number: int, network: Network | None, rng: Random) -> dict[str, Addre
     if network is not None:
         host = network.address(number)
         return {door: Address(host, 9092 + place) for place, door in enumerate(DOORS)}
-    return {door: Address(HOST, _free_port(rng)) for door in DOORS}
-
-
-def _free_port(rng: Random) -> int:
-    while True:
-        port = rng.choice(PORTS)
-        with socket.socket() as tried, suppress(OSError):
-            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            tried.bind((HOST, port))
-            return port
+    ports = free_ports(len(DOORS), HOST, rng)
+    return {door: Address(HOST, port) for door, port in zip(DOORS, ports, strict=True)}

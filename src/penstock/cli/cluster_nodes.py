@@ -16,7 +16,6 @@ import json
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -27,6 +26,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from penstock.base.ids import uuid_text
+from penstock.base.ports import free_ports
 from penstock.cli.output import Refused
 
 HOST = "127.0.0.1"
@@ -145,7 +145,7 @@ def make_layout(directory: Path, wanted: ClusterOptions) -> Layout:
     alone = 0 if controllers else (CONTROLLERS_MAX if brokers >= CONTROLLERS_MAX else 1)
     ids = [*range(1, brokers + 1), *range(FIRST_CONTROLLER_ID, FIRST_CONTROLLER_ID + controllers)]
     nodes = []
-    free = iter(_free_ports(4 * len(ids)) if base_port == 0 else ())
+    free = iter(free_ports(4 * len(ids)) if base_port == 0 else ())
     for place, node_id in enumerate(ids):
         is_broker = node_id <= brokers
         votes = node_id <= alone or not is_broker
@@ -202,18 +202,6 @@ def find_layout(directory: Path) -> Layout | None:
         return None
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise Refused(f"{file} does not describe a cluster: {error}") from error
-
-
-def _free_ports(count: int) -> list[int]:
-    """Free ports. All sockets stay bound until the last one is, so that the ports differ."""
-    held = [socket.socket() for _ in range(count)]
-    try:
-        for each in held:
-            each.bind((HOST, 0))
-        return [each.getsockname()[1] for each in held]
-    finally:
-        for each in held:
-            each.close()
 
 
 # -- processes ----------------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import uvloop
 
 from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.ports import hold_port
 from penstock.base.world import World
 from penstock.server import doors
 from penstock.server.config import NodeConfig, config_from
@@ -458,18 +459,8 @@ def text_of(value: object) -> str:
 
 
 def _hold(port: int) -> socket.socket | None:
-    """Reserve a port while no socket listens there.
-
-    A bound socket that does not listen takes no connections, and Linux lets another one of ours bind and listen
-    beside it, as long as nobody listens there yet.
-    """
-    if sys.platform != "linux":
-        return None
-    held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    try:
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        held.bind((HOST, port))
-    except OSError:
-        held.close()
-        return None
-    return held
+    """Reserve a port, where the system lets a broker listen on a port that is reserved."""
+    if sys.platform == "linux":
+        with suppress(OSError):
+            return hold_port(port, HOST)
+    return None

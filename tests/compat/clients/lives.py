@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Protocol
 
 from tests.compat.kafka.peer import KafkaPeer, RunningKafka
-from tests.processes import Process, held_port
+from tests.processes import Process
+
+from penstock.base.ports import hold_port
 
 SESSION_MS = 3000
 """After so long a silent member is out. A live one sends ten heartbeats meanwhile."""
@@ -110,7 +112,7 @@ _HELD: list[socket.socket] = []
 
 def free_port() -> int:
     """A port that is nobody else's, in all lives of who listens there and between them."""
-    _HELD.append(held_port())
+    _HELD.append(hold_port())
     return int(_HELD[-1].getsockname()[1])
 
 

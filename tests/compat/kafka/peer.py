@@ -14,7 +14,6 @@ import fcntl
 import os
 import re
 import shutil
-import socket
 import subprocess
 import tempfile
 import threading
@@ -25,6 +24,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tests.class_archives import archive_of, make_archive, with_archive
+
+from penstock.base.ports import free_ports
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[2]
@@ -359,7 +360,7 @@ class KafkaPeer:
     ) -> RunningKafka:
         settings = scratch / "server.properties"
         for attempt in range(1, START_ATTEMPTS_MAX + 1):
-            port, controller_port = _free_ports(2)
+            port, controller_port = free_ports(2)
             _write_properties(
                 settings, {**_broker_properties(log_dir, node_id, port, controller_port), **properties}
             )
@@ -401,15 +402,3 @@ def _broker_properties(log_dir: Path, node_id: int, port: int, controller_port: 
 
 def _write_properties(path: Path, properties: Mapping[str, str]) -> None:
     path.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
-
-
-def _free_ports(count: int) -> list[int]:
-    """Return ports that nobody listens on; all are held until all are known, so that they differ."""
-    held = [socket.socket(socket.AF_INET, socket.SOCK_STREAM) for _ in range(count)]
-    try:
-        for each in held:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in held]
-    finally:
-        for each in held:
-            each.close()
