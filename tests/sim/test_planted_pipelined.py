@@ -10,16 +10,16 @@ from penstock.base.errors import ErrorCode
 from penstock.base.ids import TopicPartition
 from penstock.records import RecordBatch
 from penstock.replica.append_path import AppendPath
-from penstock.sim.checkers import all_checkers as bench
+from penstock.sim.checkers import all_checkers
 from penstock.sim.checkers.history import (
     Acked,
     Audited,
     Batch,
     EpochBumped,
-    Seen,
+    ProducedRecord,
+    ReadRecord,
     Sent,
     Survives,
-    Written,
 )
 from penstock.sim.checkers.pipelined import EpochKept, InOrderOverEpochs, OnceOverEpochs
 from penstock.sim.checkers.records import OrderKept, Rules, Violation
@@ -80,8 +80,8 @@ def disks_that_are_full_for_moments(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def without(monkeypatch: pytest.MonkeyPatch, *rules: type) -> None:
     for name in ("CHECKERS", "PIPELINED_CHECKERS"):
-        left = tuple(each for each in getattr(bench, name) if each not in rules)
-        monkeypatch.setattr(bench, name, left)
+        left = tuple(each for each in getattr(all_checkers, name) if each not in rules)
+        monkeypatch.setattr(all_checkers, name, left)
 
 
 @pytest.mark.long
@@ -142,23 +142,23 @@ class Told:
     """What a producer did, as its rules see it: batches of one record each, numbered."""
 
     def __init__(self) -> None:
-        self.bench = bench.Bench(Rules(is_replicated=True, pipelined=frozenset({"p"})))
+        self.checkers = all_checkers.AllCheckers(Rules(is_replicated=True, pipelined=frozenset({"p"})))
         self.batches: dict[int, Batch] = {}
 
     def send(self, number: int, epoch: int = 0) -> None:
-        made = Batch("p", number, AT, ALL, [Written(None, b"p/%d" % number, number)])
+        made = Batch("p", number, AT, ALL, [ProducedRecord(None, b"p/%d" % number, number)])
         batch = self.batches.setdefault(number, made)
         batch.sends += 1
         batch.identities.append((7, epoch, number))
-        self.bench.see(Sent(batch))
+        self.checkers.see(Sent(batch))
 
     def ack(self, number: int, offset: int) -> None:
-        self.bench.see(Acked(self.batches[number], offset, Survives.POWER_CUT, 1))
+        self.checkers.see(Acked(self.batches[number], offset, Survives.POWER_CUT, 1))
 
     def end(self, *numbers: int) -> None:
         """In the end these lie in the log, in this order."""
-        records = [Seen(at, None, b"p/%d" % number) for at, number in enumerate(numbers)]
-        self.bench.see(Audited(AT, 0, len(records), records))
+        records = [ReadRecord(at, None, b"p/%d" % number) for at, number in enumerate(numbers)]
+        self.checkers.see(Audited(AT, 0, len(records), records))
 
 
 def test_in_order_and_once_is_as_it_should_be() -> None:
@@ -172,7 +172,7 @@ def test_in_order_and_once_is_as_it_should_be() -> None:
 
 def test_a_new_epoch_is_a_violation() -> None:
     with pytest.raises(Violation, match="EpochKept: p was refused with OUT_OF_ORDER_SEQUENCE_NUMBER"):
-        Told().bench.see(EpochBumped("p", 1, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER))
+        Told().checkers.see(EpochBumped("p", 1, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER))
 
 
 def test_a_record_that_is_there_once_for_each_of_two_epochs_is_a_violation() -> None:

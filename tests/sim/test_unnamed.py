@@ -23,7 +23,7 @@ def test_all_nodes_agree_on_an_id_whoever_crashes_while_it_is_drawn(seed: int) -
     path = f"{DATA}/logs/{META_PROPERTIES}"
     found = {
         MetaProperties.decode(read_file(each.disk, path), path).cluster_id
-        for each in simulation._fleet.machines
+        for each in simulation._cluster.machines
     }
     assert len(found) == 1
     assert "" not in found

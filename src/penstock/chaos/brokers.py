@@ -23,7 +23,7 @@ from penstock.base.ids import uuid_text
 from penstock.base.ports import free_ports
 from penstock.chaos.namespaces import Network
 from penstock.chaos.switches import Switches
-from penstock.sim.clients.ports import Timetable
+from penstock.sim.clients.ports import Scheduler
 from penstock.wire.peers import Address
 
 HOST = "127.0.0.1"
@@ -44,7 +44,7 @@ class BrokerFailed(Exception):
 class Broker:
     """One node. `begin_fault` and `end_fault` say when it owes nobody an answer."""
 
-    def __init__(self, node_id: int, directory: Path, ports: Mapping[str, Address], clock: Timetable) -> None:
+    def __init__(self, node_id: int, directory: Path, ports: Mapping[str, Address], clock: Scheduler) -> None:
         self.id = node_id
         self.directory = directory
         self.ports = ports
@@ -173,7 +173,7 @@ class Brokers:
         directory: Path,
         count: int,
         settings: Mapping[str, str],
-        clock: Timetable,
+        clock: Scheduler,
         network: Network | None,
         rng: Random,
     ) -> None:

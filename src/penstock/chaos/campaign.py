@@ -24,22 +24,22 @@ from penstock.chaos import mounts
 from penstock.chaos.brokers import BrokerFailed, Brokers
 from penstock.chaos.faults import CLOCK_JUMP_S_MAX, KINDS, ClockJump, DiskFault, Fault, Ground, refusal
 from penstock.chaos.load import PROBED, broker_settings, draw_load
+from penstock.chaos.loop_ports import LoopNetwork, LoopScheduler
 from penstock.chaos.mounts import MemoryMount
 from penstock.chaos.namespaces import Network
 from penstock.chaos.probe import Probe
-from penstock.chaos.stage import LoopExchange, LoopTimetable
 from penstock.chaos.switches import Switches
 from penstock.chaos.verdict import check_files, replicas_of, tracebacks
 from penstock.client.admin import list_topics
 from penstock.client.cluster import Cluster
 from penstock.client.errors import ClientError
 from penstock.client.settings import ClientSettings, parse_servers
-from penstock.sim.checkers.all_checkers import Bench
+from penstock.sim.checkers.all_checkers import AllCheckers
 from penstock.sim.checkers.history import Acked, Audited, Event, Leased
 from penstock.sim.checkers.violation import Violation
-from penstock.sim.clients.all_clients import Crew
-from penstock.sim.clients.client import Stage
-from penstock.sim.closing import Closing
+from penstock.sim.clients.all_clients import AllClients
+from penstock.sim.clients.client import ClientContext
+from penstock.sim.final_audit import FinalAudit
 from penstock.sim.run import collecting_rarely
 
 ALLOWANCE_S = 60.0
@@ -115,10 +115,10 @@ class Campaign:
         self._say = say
         self._loop = asyncio.get_running_loop()
         self._rng = Random(f"{plan.seed}/faults")
-        self._clock = LoopTimetable(plan.seed, self._loop)
+        self._clock = LoopScheduler(plan.seed, self._loop)
         settings = broker_settings(plan.settings)
         self._scenario = draw_load(plan.seed, plan.brokers, settings)
-        self._bench = Bench(self._scenario.rules)
+        self._checkers = AllCheckers(self._scenario.rules)
         self._resources = ExitStack()
         plan.directory.mkdir(parents=True, exist_ok=True)
         self._trace: TextIO = self._resources.enter_context((plan.directory / "trace.log").open("a"))
@@ -126,10 +126,10 @@ class Campaign:
         self._brokers = Brokers(plan.directory, plan.brokers, settings, self._clock, network, Random())
         session_ms = int(settings.get("broker.session.timeout.ms", SESSION_MS_DEFAULT))
         self._ground = Ground(self._brokers, session_ms / 1000, network, network_refusal)
-        self._exchange = LoopExchange(self._loop, self._brokers.at)
-        self._stage = Stage(
+        self._network = LoopNetwork(self._loop, self._brokers.at)
+        self._context = ClientContext(
             self._clock,
-            self._exchange,
+            self._network,
             self,
             bootstrap=self._brokers.addresses(),
             http=self._brokers.addresses("http"),
@@ -138,7 +138,7 @@ class Campaign:
             request_timeout_us=REQUEST_TIMEOUT_US,
             patience=PATIENCE,
         )
-        self._crew = Crew(self._scenario, self._stage)
+        self._clients = AllClients(self._scenario, self._context)
         partitions = next(each.partition_count for each in self._scenario.topics if each.name == PROBED)
         self._probe = Probe(
             self._brokers.bootstrap, PROBED, range(partitions), self._record_soon, self._probe_failed
@@ -156,7 +156,7 @@ class Campaign:
         if isinstance(event, Acked):
             self.outcome.acked += len(event.batch.records)
         try:
-            self._bench.see(event)
+            self._checkers.see(event)
         except Violation as violation:
             # The client goes on: what else it sees often explains what is wrong.
             self._complain(str(violation))
@@ -232,7 +232,7 @@ class Campaign:
                     if not self.outcome.is_interrupted:
                         self._work_task.result()
                 finally:
-                    self._exchange.close()
+                    self._network.close()
                     self._brokers.end()
                     self._probe.end()
         finally:
@@ -268,7 +268,7 @@ class Campaign:
     async def _begin(self) -> None:
         self._say(f"starting {self.plan.brokers} brokers in {self.plan.directory}")
         await self._brokers.start(*self._brokers.all)
-        self._crew.start()
+        self._clients.start()
         await self._until(self._are_topics_there, "topics are there")
         self._probe.start()
         await self._until_all_get_on("the start")
@@ -314,21 +314,23 @@ class Campaign:
         """Let everyone finish, and read everything."""
         self.trace("everyone finishes")
         self._say("reading everything, and checking the files")
-        self._exchange.is_calm = True
-        self._crew.finish()
+        self._network.is_calm = True
+        self._clients.finish()
         self._probe.finish()
-        await self._until(lambda: self._crew.is_idle and self._probe.is_idle, "producers finish", of_end=True)
-        self._probe.end()
-        closing = Closing(self._scenario, self._stage, has_transactions=True)
-        closing.start()
         await self._until(
-            lambda: closing.is_done,
-            lambda: f"{', '.join(closing.unfinished)} have read everything",
+            lambda: self._clients.is_idle and self._probe.is_idle, "producers finish", of_end=True
+        )
+        self._probe.end()
+        audit = FinalAudit(self._scenario, self._context, has_transactions=True)
+        audit.start()
+        await self._until(
+            lambda: audit.is_done,
+            lambda: f"{', '.join(audit.unfinished)} have read everything",
             of_end=True,
         )
-        closing.end()
-        self._crew.end()
-        for audited in closing.report(self.record, self.trace):
+        audit.end()
+        self._clients.end()
+        for audited in audit.report(self.record, self.trace):
             self._audited.append(audited)
             self.outcome.read += len(audited.records)
 
@@ -382,7 +384,7 @@ class Campaign:
             await asyncio.sleep(LOOK_EVERY_S)
 
     def _are_topics_there(self) -> bool:
-        return self._crew.is_admin_done
+        return self._clients.is_admin_done
 
     async def _until_all_get_on(self, after: str) -> None:
         """Until every client has got on since now, and every replica is in sync."""
@@ -396,7 +398,7 @@ class Campaign:
             await self._until_in_sync(after)
 
     def _counts(self) -> dict[str, int]:
-        counts = self._crew.progress()
+        counts = self._clients.progress()
         return counts | {
             f"probe of partition {each}": count for each, count in self._probe.acked_counts.items()
         }

@@ -18,7 +18,7 @@ from penstock.client.cluster import Cluster
 from penstock.client.errors import ClientError
 from penstock.client.producer import Delivery, Producer, ProducerSettings
 from penstock.client.settings import ClientSettings, parse_servers
-from penstock.sim.checkers.history import Acked, Batch, Event, Sent, Survives, Written
+from penstock.sim.checkers.history import Acked, Batch, Event, ProducedRecord, Sent, Survives
 
 NAME = "probe"
 EVERY_S = 0.1
@@ -140,7 +140,7 @@ class Probe:
                 self._batch_count,
                 TopicPartition(self._topic, partition),
                 -1,
-                [Written(None, value, number)],
+                [ProducedRecord(None, value, number)],
             )
             batch.identities.append((0, 0, number))  # one, whatever it is: each record is to be there once
             batch.sends = 1

@@ -1,8 +1,8 @@
-"""What a seed stands for where several nodes make a cluster.
+"""Draws the scenario of a seed for a cluster of several nodes.
 
-What must hold depends on what may be lost (`Kind`), so that is drawn first, and everything else within it. Clients are
-slower than those of a node alone, and timeouts are nearer to what people set: what is looked for here takes elections
-and sessions, not microseconds, and a minute of it is to be played in seconds.
+The rules that must hold depend on what may be lost, so the `ClusterKind` is drawn first and everything else within it.
+Clients are slower than with one node, and timeouts are closer to production values: the faults of interest take
+elections and sessions, not microseconds, and a virtual minute must run in seconds.
 """
 
 from dataclasses import dataclass, replace
@@ -30,7 +30,7 @@ MINUTE_US = 60_000_000
 
 
 @dataclass(frozen=True)
-class Kind:
+class ClusterKind:
     """What nodes promise, and what they therefore have to bear."""
 
     fsync: str
@@ -41,24 +41,24 @@ class Kind:
 
 
 KINDS = (
-    Kind("alone", 2, PowerCuts.FEW),
-    Kind("alone", 2, PowerCuts.SOME),
-    Kind("never", 2, PowerCuts.FEW),
-    Kind("always", 2, PowerCuts.ANY),
-    Kind("always", 1, PowerCuts.ANY),
-    Kind("alone", 1, PowerCuts.NONE),
-    Kind("alone", 2, PowerCuts.NONE, has_disk_faults=True),
+    ClusterKind("alone", 2, PowerCuts.FEW),
+    ClusterKind("alone", 2, PowerCuts.SOME),
+    ClusterKind("never", 2, PowerCuts.FEW),
+    ClusterKind("always", 2, PowerCuts.ANY),
+    ClusterKind("always", 1, PowerCuts.ANY),
+    ClusterKind("alone", 1, PowerCuts.NONE),
+    ClusterKind("alone", 2, PowerCuts.NONE, has_disk_faults=True),
 )
 
 HARMED = (
-    Kind("alone", 2, PowerCuts.SOME, harm=Harm.FLIPS),
-    Kind("alone", 2, PowerCuts.SOME, harm=Harm.WIPES),
-    Kind("always", 2, PowerCuts.ANY, harm=Harm.BOTH),
+    ClusterKind("alone", 2, PowerCuts.SOME, harm=Harm.FLIPS),
+    ClusterKind("alone", 2, PowerCuts.SOME, harm=Harm.WIPES),
+    ClusterKind("always", 2, PowerCuts.ANY, harm=Harm.BOTH),
 )
 """What one disk at a time may do, where two replicas at least have what was acknowledged."""
 
 
-def _draw_kind(seed: int, rng: Random) -> Kind:
+def _draw_kind(seed: int, rng: Random) -> ClusterKind:
     """Of every five seeds one harms disks, in turn; the others are as they would be if there were no such kinds."""
     kind = rng.choice(KINDS)
     return HARMED[seed // 5 % len(HARMED)] if seed % 5 == 1 else kind
@@ -92,7 +92,7 @@ def draw_cluster(seed: int, nodes: int, duration_us: int) -> Scenario:
     return _with_racks(scenario) if seed % 5 == 4 else scenario
 
 
-def _draw_settings(rng: Random, kind: Kind, replication: int, min_in_sync: int) -> dict[str, str]:
+def _draw_settings(rng: Random, kind: ClusterKind, replication: int, min_in_sync: int) -> dict[str, str]:
     session_ms = rng.choice((1500, 3000, 9000))
     return {
         "durability.fsync": kind.fsync,
@@ -118,7 +118,7 @@ def _draw_settings(rng: Random, kind: Kind, replication: int, min_in_sync: int) 
     }
 
 
-def _draw_plan(rng: Random, kind: Kind, nodes: int) -> ClusterPlan:
+def _draw_plan(rng: Random, kind: ClusterKind, nodes: int) -> ClusterPlan:
     drifts = rng.random() < 0.5
     return ClusterPlan(
         nodes=nodes,

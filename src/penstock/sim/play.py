@@ -6,7 +6,7 @@ from typing import Any
 
 from penstock.sim.cluster_extras import Extra, with_extras
 from penstock.sim.cluster_scenario import MINUTE_US, draw_cluster
-from penstock.sim.run import Failure, Outcome, Simulation
+from penstock.sim.run import Failure, RunOutcome, Simulation
 from penstock.sim.scenario import STEPS_DEFAULT, Scenario, draw
 
 NODES_DEFAULT = 3
@@ -16,7 +16,7 @@ MINUTES_DEFAULT = 1.0
 @dataclass(frozen=True)
 class Result:
     seed: int
-    outcome: Outcome | None
+    outcome: RunOutcome | None
     failure: str | None
     """What was wrong, in a sentence that begins with the rule's name."""
     trace: list[str]

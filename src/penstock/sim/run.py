@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from penstock.base.ids import Offset, TopicPartition
 from penstock.server.node import Node
 from penstock.sim.checkers import history
-from penstock.sim.checkers.all_checkers import Bench
+from penstock.sim.checkers.all_checkers import AllCheckers
 from penstock.sim.checkers.disks import (
     are_records_sound,
     check_contents,
@@ -26,23 +26,23 @@ from penstock.sim.checkers.disks import (
     check_spoilt,
     read_replicas,
 )
-from penstock.sim.checkers.node_watch import Watch
+from penstock.sim.checkers.node_watch import ClusterWatch
 from penstock.sim.checkers.pauses import AckedInTime
 from penstock.sim.checkers.violation import Violation
-from penstock.sim.clients.all_clients import Crew
-from penstock.sim.clients.client import REQUEST_TIMEOUT_US, Stage
-from penstock.sim.closing import Closing
+from penstock.sim.clients.all_clients import AllClients
+from penstock.sim.clients.client import REQUEST_TIMEOUT_US, ClientContext
 from penstock.sim.cluster_extras import Extra
 from penstock.sim.cluster_plan import PowerCuts
-from penstock.sim.faults.all_metadata_lost import LASTS_US, Amnesia, Creator
+from penstock.sim.faults.all_metadata_lost import LASTS_US, AllMetadataLost, TopicCreator
 from penstock.sim.faults.crashes_and_cuts import Faults
 from penstock.sim.faults.hole_trials import HoleTrials
+from penstock.sim.final_audit import FinalAudit
 from penstock.sim.scenario import Scenario
 from penstock.sim.world.loop_costs import LoopCosts, charging
 from penstock.sim.world.machine import DOOR_PORTS, MakeNode, State
-from penstock.sim.world.machines import Fleet
+from penstock.sim.world.machines import SimCluster
 from penstock.sim.world.network import Network
-from penstock.sim.world.node_logs import Unforeseen, listening
+from penstock.sim.world.node_logs import UnexpectedError, logs_to_trace
 from penstock.sim.world.schedule import Schedule
 
 CLUSTER_REQUEST_TIMEOUT_US = 15_000_000
@@ -89,7 +89,7 @@ class Failure(Exception):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunOutcome:
     """What a run that went well was about."""
 
     seed: int
@@ -117,18 +117,18 @@ class Simulation:
         self._violation: Violation | None = None
         """The first rule that was broken; ends the run. That a node logs an exception is one too."""
         self._hash = hashlib.sha256()
-        self._bench = Bench(scenario.rules)
+        self._checkers = AllCheckers(scenario.rules)
         self._schedule = Schedule(scenario.seed)
         if Extra.COSTLY_BATCHES.value in scenario.extras:
             self._schedule.costs = LoopCosts()
         self._network = Network(self._schedule, self.trace)
         is_cluster = scenario.cluster.is_replicated
-        self._watch = Watch(self, self._schedule) if is_cluster else None
+        self._watch = ClusterWatch(self, self._schedule) if is_cluster else None
         make_node = make_node or (Node if self._watch is None else self._watch.make_node)
-        self._fleet = Fleet(scenario, self._schedule, self._network, self, make_node)
-        self._faults = Faults(scenario, self._schedule, self._network, self._fleet, self.trace)
+        self._cluster = SimCluster(scenario, self._schedule, self._network, self, make_node)
+        self._faults = Faults(scenario, self._schedule, self._network, self._cluster, self.trace)
         if self._watch is not None:
-            self._watch.begin(self._fleet.machines)
+            self._watch.begin(self._cluster.machines)
         self._pauses = (
             AckedInTime(
                 (each.name for each in scenario.producers if each.is_idempotent),
@@ -139,19 +139,19 @@ class Simulation:
             else None
         )
         if self._pauses is not None:
-            self._pauses.begin(self._fleet.machines)
-        self._stage = Stage(
+            self._pauses.begin(self._cluster.machines)
+        self._context = ClientContext(
             self._schedule,
             self._network,
             self,
-            bootstrap=self._fleet.addresses,
-            http=self._fleet.doors(DOOR_PORTS["http"]),
-            line=self._fleet.doors(DOOR_PORTS["line"]),
+            bootstrap=self._cluster.addresses,
+            http=self._cluster.doors(DOOR_PORTS["http"]),
+            line=self._cluster.doors(DOOR_PORTS["line"]),
             skew_ms=scenario.cluster.skew_ms(scenario.duration_us),
             request_timeout_us=CLUSTER_REQUEST_TIMEOUT_US if is_cluster else REQUEST_TIMEOUT_US,
             patience=CLUSTER_PATIENCE if is_cluster else 1,
         )
-        self._crew = Crew(scenario, self._stage)
+        self._clients = AllClients(scenario, self._context)
         self._audited: list[history.Audited] = []
         self._trials = (
             HoleTrials(self._schedule.rng("holes"), self.record, self.trace)
@@ -178,7 +178,7 @@ class Simulation:
         if isinstance(event, self._passed_over):
             return
         try:
-            self._bench.see(event)
+            self._checkers.see(event)
         except Violation as violation:
             # Where a node looked on, it may take it for a trouble of its own.
             self._violation = self._violation or violation
@@ -192,16 +192,16 @@ class Simulation:
     def _try_holes(self, incarnation: int) -> None:
         """Damage a copy of the disk of a machine that has just gone down."""
         assert self._trials is not None
-        for machine in self._fleet.machines:
+        for machine in self._cluster.machines:
             if machine.incarnation == incarnation:
                 self._trials.run(machine.disk, machine.boot_id)
 
     # -- the run ---------------------------------------------------------------------------------------
 
-    def run(self) -> Outcome:
+    def run(self) -> RunOutcome:
         try:
             costs = self._schedule.costs
-            with listening(self.trace, self._stumble), collecting_rarely(), charging(costs):
+            with logs_to_trace(self.trace, self._stumble), collecting_rarely(), charging(costs):
                 self._work()
                 self._settle()
                 self._finish()
@@ -213,28 +213,28 @@ class Simulation:
             cause = self._violation or error
             name = "" if isinstance(cause, Violation) else f"{type(cause).__name__}: "
             raise Failure(self.scenario, f"{name}{cause}", self.lines) from cause
-        crew = self._crew
-        return Outcome(
+        clients = self._clients
+        return RunOutcome(
             seed=self.scenario.seed,
             fingerprint=self._hash.hexdigest(),
             events=self._schedule.steps,
             virtual_ms=self._schedule.now_us // 1000,
-            processes=self._fleet.process_count,
+            processes=self._cluster.process_count,
             power_cuts=self._power_cuts,
-            acked=crew.acked_count,
-            transactions=crew.transaction_count,
-            commits=crew.commit_count,
+            acked=clients.acked_count,
+            transactions=clients.transaction_count,
+            commits=clients.commit_count,
             read=sum(len(each.records) for each in self._audited),
             trace=self.lines,
         )
 
-    def _stumble(self, complaint: Unforeseen) -> None:
+    def _stumble(self, complaint: UnexpectedError) -> None:
         self._violation = self._violation or complaint
 
     def _work(self) -> None:
-        for machine in self._fleet.machines:
+        for machine in self._cluster.machines:
             machine.start()
-        self._crew.start()
+        self._clients.start()
         self._faults.begin()
         scenario, schedule = self.scenario, self._schedule
         while (
@@ -248,17 +248,17 @@ class Simulation:
         """Let everyone finish, and read everything."""
         self.trace("everyone finishes")
         self._faults.end()
-        self._crew.finish()
-        self._step_until(lambda: self._crew.is_idle, "producers finish")
-        self._step_until(lambda: self._fleet.are_all(State.UP), "every node is ready")
+        self._clients.finish()
+        self._step_until(lambda: self._clients.is_idle, "producers finish")
+        self._step_until(lambda: self._cluster.are_all(State.UP), "every node is ready")
         if self._watch is not None:
             self._step_until(self._watch.are_all_in_sync, "every replica is in sync")
         self.trace("everything is read")
-        closing = Closing(self.scenario, self._stage, has_transactions=self._crew.has_transactions)
-        closing.start()
-        self._step_until(lambda: closing.is_done, "everything is read")
-        closing.end()
-        for audited in closing.report(self.record, self.trace):
+        audit = FinalAudit(self.scenario, self._context, has_transactions=self._clients.has_transactions)
+        audit.start()
+        self._step_until(lambda: audit.is_done, "everything is read")
+        audit.end()
+        for audited in audit.report(self.record, self.trace):
             self._audited.append(audited)
 
     def _step_until(self, is_done: Callable[[], bool], what: str) -> None:
@@ -283,8 +283,8 @@ class Simulation:
 
         Of a cluster one node stops while the others can take over; they are killed then.
         """
-        machines = self._fleet.machines
-        self._step_until(lambda: self._fleet.are_all(State.UP), "every node is ready")
+        machines = self._cluster.machines
+        self._step_until(lambda: self._cluster.are_all(State.UP), "every node is ready")
         ends: dict[TopicPartition, Offset] = {}
         if self._watch is not None:
             # Who read everything may have found what was damaged, and had it mended.
@@ -300,7 +300,7 @@ class Simulation:
         self._step_until(lambda: stopped.state is State.DOWN, "the node stops")
         for machine in others:
             machine.kill()
-        self._crew.end()
+        self._clients.end()
         rules, rng = self.scenario.rules, self._schedule.rng("last power cut")
         # Nobody need have read what has flipped, and what was found may be left for people to look at.
         for machine in machines:
@@ -320,20 +320,20 @@ class Simulation:
         """Have all nodes lose their metadata, and see that no record goes with it."""
         rules, schedule = self.scenario.rules, self._schedule
         kept = [each for each in self.scenario.topics if not (each.is_compacted or each.is_shortened)]
-        amnesia = Amnesia(
-            self._fleet.machines,
+        amnesia = AllMetadataLost(
+            self._cluster.machines,
             self._faults.rollbacks.copies,
             {each.name for each in kept} - rules.compacted - rules.shortened,
             schedule.rng("amnesia"),
             self.trace,
         )
         amnesia.begin()
-        creator = Creator(kept, self._stage)
+        creator = TopicCreator(kept, self._context)
         creator.start()
         deadline_us = schedule.now_us + LASTS_US
         while schedule.now_us < deadline_us:
             schedule.step()
         creator.end()
-        for machine in self._fleet.machines:
+        for machine in self._cluster.machines:
             machine.kill()
         amnesia.check()

@@ -27,7 +27,7 @@ def is_life(scope: str) -> bool:
     return BETWEEN in scope
 
 
-class LifeBegun(NamedTuple):
+class LifeStarted(NamedTuple):
     """Who renews a topic has found a life of it that it did not know: it began after the last deletion was asked
     for."""
 
@@ -35,7 +35,7 @@ class LifeBegun(NamedTuple):
     scope: str
 
 
-class DeletionAsked(NamedTuple):
+class DeletionSent(NamedTuple):
     """A topic is to be deleted: one life of it; or, named by name, whichever there is."""
 
     topic: str

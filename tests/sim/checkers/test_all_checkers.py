@@ -2,7 +2,7 @@
 
 from penstock.sim.checkers.all_checkers import _ALONE, CHECKERS
 from penstock.sim.checkers.cluster import CLUSTER_CHECKERS
-from penstock.sim.checkers.records import Ground, Register
+from penstock.sim.checkers.records import Durability, SentRecords
 
 
 def names_in_see(kind: object) -> set[str]:
@@ -14,6 +14,8 @@ def names_in_see(kind: object) -> set[str]:
 
 def test_an_event_that_is_shown_to_one_rule_alone_says_nothing_to_the_others() -> None:
     for event, rule in _ALONE.items():
-        others = [each for each in (Ground, Register, *CHECKERS, *CLUSTER_CHECKERS) if each is not rule]
+        others = [
+            each for each in (Durability, SentRecords, *CHECKERS, *CLUSTER_CHECKERS) if each is not rule
+        ]
         assert event.__name__ in names_in_see(rule)
         assert [each for each in others if event.__name__ in names_in_see(each)] == []

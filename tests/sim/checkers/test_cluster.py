@@ -5,7 +5,7 @@ import pytest
 from penstock.base.ids import TopicPartition
 from penstock.metadata import EMPTY
 from penstock.metadata.records import FeatureLevelRecord
-from penstock.sim.checkers.all_checkers import Bench
+from penstock.sim.checkers.all_checkers import AllCheckers
 from penstock.sim.checkers.cluster_history import (
     HighWatermark,
     ImageLoaded,
@@ -24,9 +24,9 @@ OTHER = (FeatureLevelRecord(name="metadata.version", feature_level=21),)
 
 
 def tell(*events: Event, rules: Rules | None = None) -> None:
-    bench = Bench(rules or Rules(is_replicated=True))
+    checkers = AllCheckers(rules or Rules(is_replicated=True))
     for event in events:
-        bench.see(event)
+        checkers.see(event)
 
 
 def test_one_node_leads_in_an_epoch() -> None:

@@ -3,15 +3,15 @@
 import pytest
 
 from penstock.base.ids import TopicPartition
-from penstock.sim.checkers.all_checkers import Bench
+from penstock.sim.checkers.all_checkers import AllCheckers
 from penstock.sim.checkers.door_history import (
-    DoorAsked,
     DoorCommitEnded,
     DoorCommitSent,
-    DoorRead,
+    DoorFetchReceived,
+    DoorFetchSent,
     KeyAnswered,
 )
-from penstock.sim.checkers.history import Acked, Batch, Event, Seen, Sent, Survives, Written
+from penstock.sim.checkers.history import Acked, Batch, Event, ProducedRecord, ReadRecord, Sent, Survives
 from penstock.sim.checkers.records import Rules
 from penstock.sim.checkers.violation import Violation
 
@@ -23,7 +23,7 @@ def written(count: int) -> list[Event]:
     """Records 0 to count, each acknowledged at its offset."""
     events: list[Event] = []
     for offset in range(count):
-        batch = Batch("poster", offset, AT, -1, [Written(None, value(offset), offset)])
+        batch = Batch("poster", offset, AT, -1, [ProducedRecord(None, value(offset), offset)])
         batch.identities.append((0, 0, offset))
         batch.sends = 1
         events += [Sent(batch), Acked(batch, offset, Survives.POWER_CUT, 0)]
@@ -39,14 +39,14 @@ def commit(number: int, offset: int, is_done: bool | None = True, now_us: int = 
 
 
 def read(number: int, *offsets: int, start: int | None = None) -> list[Event]:
-    seen = [Seen(each, None, value(each)) for each in offsets]
-    return [DoorAsked(number, GROUP, [AT]), DoorRead("web-1", number, GROUP, AT, start, seen)]
+    seen = [ReadRecord(each, None, value(each)) for each in offsets]
+    return [DoorFetchSent(number, GROUP, [AT]), DoorFetchReceived("web-1", number, GROUP, AT, start, seen)]
 
 
 def judge(*events: Event) -> None:
-    bench = Bench(Rules(is_replicated=True, has_doors=True))
+    checkers = AllCheckers(Rules(is_replicated=True, has_doors=True))
     for event in events:
-        bench.see(event)
+        checkers.see(event)
 
 
 def broken(*events: Event) -> str:
@@ -97,5 +97,5 @@ def test_a_commit_that_was_refused_does_not_count() -> None:
 
 
 def test_a_value_that_nobody_sent_is_caught() -> None:
-    event = DoorRead("web-1", 1, GROUP, AT, None, [Seen(0, None, b"what")])
-    assert "which nobody sent there" in broken(DoorAsked(1, GROUP, [AT]), event)
+    event = DoorFetchReceived("web-1", 1, GROUP, AT, None, [ReadRecord(0, None, b"what")])
+    assert "which nobody sent there" in broken(DoorFetchSent(1, GROUP, [AT]), event)

@@ -7,27 +7,27 @@ import pytest
 
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import TopicPartition
-from penstock.sim.checkers.all_checkers import Bench
-from penstock.sim.checkers.cluster_history import ReplicaMade
+from penstock.sim.checkers.all_checkers import AllCheckers
+from penstock.sim.checkers.cluster_history import ReplicaCreated
 from penstock.sim.checkers.history import (
     Acked,
-    Asked,
     Audited,
     Batch,
     Event,
+    FetchReceived,
+    FetchSent,
     GotProducerId,
     Killed,
     Overdue,
     PowerCut,
+    ProducedRecord,
+    ReadRecord,
     Refused,
     Replied,
-    Seen,
     Sent,
     Stopped,
     Survives,
-    TopicMet,
-    Viewed,
-    Written,
+    TopicDescribed,
 )
 from penstock.sim.checkers.records import Rules, Violation
 
@@ -40,21 +40,21 @@ class Story:
     """A history in the making: batches of one record each, named by their value."""
 
     def __init__(self, rules: Rules | None = None) -> None:
-        self.bench = Bench(rules or Rules())
+        self.checkers = AllCheckers(rules or Rules())
         self.batches: dict[str, Batch] = {}
         self.incarnation = 1
         self.requests = 0
 
     def tell(self, *events: Event) -> None:
         for event in events:
-            self.bench.see(event)
+            self.checkers.see(event)
 
     def send(
         self, value: str, *, key: str | None = None, identity: int | None = None, acks: int = -1
     ) -> None:
         producer = value.rstrip("0123456789") or "p"
         if value not in self.batches:
-            written = Written(key and key.encode(), value.encode(), int(value[len(producer) :] or 0))
+            written = ProducedRecord(key and key.encode(), value.encode(), int(value[len(producer) :] or 0))
             self.batches[value] = Batch(producer, len(self.batches), AT, acks, [written])
         batch = self.batches[value]
         batch.sends += 1
@@ -86,7 +86,7 @@ class Story:
         """A view from start on; None where an offset has no record."""
         self.requests += 1
         request = reader, self.requests
-        self.tell(Asked(request, [AT]))
+        self.tell(FetchSent(request, [AT]))
         self.tell(self.view(request, start, values, log_start, high_watermark, of or self.incarnation))
 
     def view(
@@ -97,14 +97,16 @@ class Story:
         log_start: int,
         high_watermark: int,
         incarnation: int,
-    ) -> Viewed:
+    ) -> FetchReceived:
         stop = start + len(values)
         seen = self.seen(start, values)
-        return Viewed(request[0], AT, request, start, stop, seen, high_watermark, log_start, incarnation)
+        return FetchReceived(
+            request[0], AT, request, start, stop, seen, high_watermark, log_start, incarnation
+        )
 
-    def seen(self, start: int, values: Sequence[str | None]) -> list[Seen]:
+    def seen(self, start: int, values: Sequence[str | None]) -> list[ReadRecord]:
         return [
-            Seen(
+            ReadRecord(
                 offset, self.batches[value].records[0].key if value in self.batches else None, value.encode()
             )
             for offset, value in enumerate(values, start)
@@ -319,7 +321,7 @@ def test_a_consumers_offsets_rise(story: Story) -> None:
     story.send("a")
     story.send("b")
     view = story.view(("c", 1), 0, ["a", "b"], 0, 1000, 1)
-    story.tell(Asked(("c", 1), [AT]))
+    story.tell(FetchSent(("c", 1), [AT]))
     with pytest.raises(Violation, match="OrderKept"):
         story.tell(view._replace(records=list(reversed(view.records))))
 
@@ -328,7 +330,7 @@ def test_a_consumer_gets_nothing_from_before_its_offset(story: Story) -> None:
     story.send("a")
     story.send("b")
     view = story.view(("c", 1), 0, ["a", "b"], 0, 1000, 1)
-    story.tell(Asked(("c", 1), [AT]))
+    story.tell(FetchSent(("c", 1), [AT]))
     with pytest.raises(Violation, match="OrderKept"):
         story.tell(view._replace(start=1))
 
@@ -353,7 +355,7 @@ def test_a_high_watermark_may_go_back_to_what_is_durable_at_a_power_cut(story: S
 
 
 def test_a_reply_is_held_against_what_was_known_when_it_was_asked_for(story: Story) -> None:
-    story.tell(Asked(("slow", 1), [AT]))
+    story.tell(FetchSent(("slow", 1), [AT]))
     story.read(0, [], high_watermark=10)
     story.tell(story.view(("slow", 1), 0, [], 0, 5, 1))
 
@@ -367,7 +369,7 @@ def test_an_acknowledged_record_is_below_the_high_watermark(story: Story) -> Non
 def test_a_process_that_gets_a_partition_back_learns_its_high_watermark_anew() -> None:
     story = Story(Rules(is_replicated=True))
     story.read(0, [], high_watermark=10)
-    story.tell(Asked(("slow", 1), [AT]), ReplicaMade(1, AT))
+    story.tell(FetchSent(("slow", 1), [AT]), ReplicaCreated(1, AT))
     story.tell(story.view(("slow", 1), 0, [], 0, 5, 1))
     with pytest.raises(Violation, match="HighWatermarkNeverBack: orders-0 had 5, and showed 4"):
         story.read(0, [], high_watermark=4)
@@ -436,7 +438,7 @@ def test_a_storage_error_is_for_disks_that_fail() -> None:
 
 
 def test_a_topic_keeps_its_id_and_its_partitions(story: Story) -> None:
-    met = TopicMet("orders", UUID(int=1000), 3)
+    met = TopicDescribed("orders", UUID(int=1000), 3)
     story.tell(met, met)
     with pytest.raises(Violation, match="TopicsKept"):
         story.tell(met._replace(id=UUID(int=1001)))

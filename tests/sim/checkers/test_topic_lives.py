@@ -5,25 +5,25 @@ from uuid import UUID
 import pytest
 
 from penstock.base.ids import TopicPartition
-from penstock.sim.checkers.all_checkers import Bench
+from penstock.sim.checkers.all_checkers import AllCheckers
 from penstock.sim.checkers.history import (
     Acked,
-    Asked,
     Audited,
     Batch,
     Event,
-    Seen,
+    FetchReceived,
+    FetchSent,
+    ProducedRecord,
+    ReadRecord,
     Sent,
     Survives,
-    Viewed,
-    Written,
 )
 from penstock.sim.checkers.records import Rules, Violation
 from penstock.sim.topic_lives import (
     Deleted,
-    DeletionAsked,
     DeletionLost,
-    LifeBegun,
+    DeletionSent,
+    LifeStarted,
     ReadByName,
     is_life,
     life_name,
@@ -35,13 +35,13 @@ BY_NAME = TopicPartition("orders", 0)
 
 
 def tell(*events: Event) -> None:
-    bench = Bench(Rules(is_replicated=True, renewed=frozenset({"orders"})))
+    checkers = AllCheckers(Rules(is_replicated=True, renewed=frozenset({"orders"})))
     for event in events:
-        bench.see(event)
+        checkers.see(event)
 
 
 def batch(topic: str, value: bytes, sends: int = 1) -> Batch:
-    made = Batch("writer", 1, TopicPartition(topic, 0), -1, [Written(None, value, 0)])
+    made = Batch("writer", 1, TopicPartition(topic, 0), -1, [ProducedRecord(None, value, 0)])
     made.sends = sends
     return made
 
@@ -49,7 +49,10 @@ def batch(topic: str, value: bytes, sends: int = 1) -> Batch:
 def read(scope: str, value: bytes) -> list[Event]:
     at = TopicPartition(scope, 0)
     request = "reader", 1
-    return [Asked(request, [at]), Viewed("reader", at, request, 0, 1, [Seen(0, None, value)], 1, 0, 1)]
+    return [
+        FetchSent(request, [at]),
+        FetchReceived("reader", at, request, 0, 1, [ReadRecord(0, None, value)], 1, 0, 1),
+    ]
 
 
 def audit(scope: str) -> Audited:
@@ -72,8 +75,8 @@ def test_what_was_written_by_id_is_in_that_life_alone() -> None:
 def test_what_was_acknowledged_by_name_is_in_no_later_life() -> None:
     written = batch("orders", b"a")
     acked = Acked(written, 0, Survives.NOTHING, 1)
-    first, second = LifeBegun("orders", FIRST), LifeBegun("orders", SECOND)
-    over = DeletionAsked("orders", FIRST)
+    first, second = LifeStarted("orders", FIRST), LifeStarted("orders", SECOND)
+    over = DeletionSent("orders", FIRST)
     tell(first, Sent(written), acked, *read(FIRST, b"a"))
     tell(first, Sent(written), over, acked, second, *read(SECOND, b"a"))
     with pytest.raises(Violation, match=r"LivesApart: .* was acknowledged before this life began"):
@@ -84,8 +87,8 @@ def test_what_was_sent_twice_may_come_late() -> None:
     written = batch("orders", b"a", sends=1)
     again = batch("orders", b"a", sends=2)
     acked = Acked(again, 0, Survives.NOTHING, 1)
-    over = DeletionAsked("orders", FIRST)
-    tell(Sent(written), Sent(again), acked, over, LifeBegun("orders", SECOND), *read(SECOND, b"a"))
+    over = DeletionSent("orders", FIRST)
+    tell(Sent(written), Sent(again), acked, over, LifeStarted("orders", SECOND), *read(SECOND, b"a"))
 
 
 def test_no_view_has_records_of_two_lives_or_of_nobody() -> None:
@@ -99,17 +102,17 @@ def test_no_view_has_records_of_two_lives_or_of_nobody() -> None:
 
 
 def test_a_topic_that_was_deleted_is_not_there_in_the_end() -> None:
-    over = DeletionAsked("orders", FIRST), Deleted("orders", FIRST)
-    tell(LifeBegun("orders", FIRST), *over, LifeBegun("orders", SECOND), audit(SECOND))
+    over = DeletionSent("orders", FIRST), Deleted("orders", FIRST)
+    tell(LifeStarted("orders", FIRST), *over, LifeStarted("orders", SECOND), audit(SECOND))
     with pytest.raises(Violation, match=r"TopicsEndOnPurpose: .* was deleted, and is there in the end"):
-        tell(LifeBegun("orders", FIRST), *over, audit(FIRST))
+        tell(LifeStarted("orders", FIRST), *over, audit(FIRST))
 
 
 def test_a_topic_that_nobody_deleted_is_there_in_the_end() -> None:
-    lives = LifeBegun("orders", FIRST), LifeBegun("orders", SECOND)
+    lives = LifeStarted("orders", FIRST), LifeStarted("orders", SECOND)
     with pytest.raises(Violation, match=r"TopicsEndOnPurpose: .* was never deleted"):
         tell(*lives, audit(SECOND))
-    tell(lives[0], DeletionAsked("orders", None), lives[1], audit(SECOND))
+    tell(lives[0], DeletionSent("orders", None), lives[1], audit(SECOND))
     with pytest.raises(Violation, match=r"TopicsEndOnPurpose: .* was never deleted"):
-        tell(DeletionAsked("orders", None), *lives, audit(SECOND))
-    tell(DeletionAsked("orders", None), DeletionLost("orders"), *lives, audit(SECOND))
+        tell(DeletionSent("orders", None), *lives, audit(SECOND))
+    tell(DeletionSent("orders", None), DeletionLost("orders"), *lives, audit(SECOND))

@@ -4,38 +4,38 @@ import pytest
 
 from penstock.base.hashing import partition_for
 from penstock.base.ids import TopicPartition
-from penstock.sim.checkers.all_checkers import Bench
+from penstock.sim.checkers.all_checkers import AllCheckers
 from penstock.sim.checkers.cluster_history import CoordinatorLoaded, CoordinatorUnloaded, LeaderFound
 from penstock.sim.checkers.history import (
     Acked,
-    Asked,
     Batch,
     Closed,
-    Commit,
-    CommitAsked,
+    CommitSent,
     Delivered,
-    Denied,
     Derived,
-    End,
     Event,
-    InitAsked,
+    FetchReceived,
+    FetchSent,
     Initialised,
+    InitSent,
     Leased,
+    OffsetCommit,
+    OffsetFetchSent,
     OffsetsAcked,
-    OffsetsRead,
+    OffsetsFetched,
     OffsetsRefused,
     OffsetsSent,
-    OffsetsWanted,
     Owned,
     PowerCut,
+    ProducedRecord,
+    ReadRecord,
     Renewal,
-    Seen,
+    RequestRefused,
     Sent,
     Survives,
     Txn,
+    TxnEnd,
     TxnEnded,
-    Viewed,
-    Written,
 )
 from penstock.sim.checkers.records import Rules, Violation
 
@@ -46,7 +46,7 @@ SOURCE = TopicPartition("source", 0)
 
 class Story:
     def __init__(self, rules: Rules | None = None) -> None:
-        self.bench = Bench(rules or Rules())
+        self.checkers = AllCheckers(rules or Rules())
         self.txns = 0
         self.requests = 0
         self.offsets: dict[TopicPartition, int] = {}
@@ -54,7 +54,7 @@ class Story:
 
     def tell(self, *events: Event) -> None:
         for event in events:
-            self.bench.see(event)
+            self.checkers.see(event)
 
     # -- transactions ----------------------------------------------------------------------------------
 
@@ -67,7 +67,9 @@ class Story:
         return txn
 
     def write(self, value: str, at: TopicPartition, txn: Txn | None = None) -> None:
-        batch = Batch("producer", len(self.places), at, -1, [Written(None, value.encode(), len(self.places))])
+        batch = Batch(
+            "producer", len(self.places), at, -1, [ProducedRecord(None, value.encode(), len(self.places))]
+        )
         batch.sends = 1
         batch.txn = txn
         batch.identities.append((1, 0, len(self.places)))
@@ -80,18 +82,18 @@ class Story:
 
     def ask_commit(self, txn: Txn) -> None:
         txn.commit_sends += 1
-        self.tell(CommitAsked(txn))
+        self.tell(CommitSent(txn))
 
-    def end(self, txn: Txn, end: End) -> None:
+    def end(self, txn: Txn, end: TxnEnd) -> None:
         txn.end = end
         self.tell(TxnEnded(txn))
 
     def commit(self, txn: Txn) -> None:
         self.ask_commit(txn)
-        self.end(txn, End.COMMITTED)
+        self.end(txn, TxnEnd.COMMITTED)
 
-    def seen(self, value: str) -> Seen:
-        return Seen(self.places[value][1], None, value.encode())
+    def seen(self, value: str) -> ReadRecord:
+        return ReadRecord(self.places[value][1], None, value.encode())
 
     def give(self, *values: str) -> None:
         for value in values:
@@ -103,8 +105,10 @@ class Story:
 
     # -- groups ----------------------------------------------------------------------------------------
 
-    def send_offset(self, name: str, offset: int, txn: Txn | None = None, at: TopicPartition = AT) -> Commit:
-        commit = Commit(name, "group", at, offset, txn)
+    def send_offset(
+        self, name: str, offset: int, txn: Txn | None = None, at: TopicPartition = AT
+    ) -> OffsetCommit:
+        commit = OffsetCommit(name, "group", at, offset, txn)
         if txn is not None:
             txn.commits.append(commit)
         self.tell(OffsetsSent([commit]))
@@ -116,7 +120,7 @@ class Story:
     def want(self) -> tuple[str, int]:
         self.requests += 1
         request = "reader", self.requests
-        self.tell(OffsetsWanted(request))
+        self.tell(OffsetFetchSent(request))
         return request
 
     def read_offset(
@@ -129,7 +133,7 @@ class Story:
         at: TopicPartition = AT,
     ) -> None:
         names = {at: (offset, name)}
-        self.tell(OffsetsRead(request or self.want(), "group", names, is_stable))
+        self.tell(OffsetsFetched(request or self.want(), "group", names, is_stable))
 
 
 @pytest.fixture
@@ -149,7 +153,7 @@ def test_a_record_whose_commit_nobody_asked_for_is_not_read(story: Story) -> Non
 def test_a_record_of_an_aborted_transaction_is_not_read(story: Story) -> None:
     txn = story.begin(a=AT)
     story.ask_commit(txn)
-    story.end(txn, End.ABORTED)
+    story.end(txn, TxnEnd.ABORTED)
     with pytest.raises(Violation, match="NoAbortedRead"):
         story.give("a")
 
@@ -159,14 +163,14 @@ def test_a_record_that_was_read_and_turns_out_to_be_aborted_is_caught(story: Sto
     story.ask_commit(txn)
     story.give("a")
     with pytest.raises(Violation, match="NoAbortedRead: b'a' was read before"):
-        story.end(txn, End.ABORTED)
+        story.end(txn, TxnEnd.ABORTED)
 
 
 def test_a_record_may_be_read_before_its_producer_knows_that_it_is_committed(story: Story) -> None:
     txn = story.begin(a=AT)
     story.ask_commit(txn)
     story.give("a")
-    story.end(txn, End.COMMITTED)
+    story.end(txn, TxnEnd.COMMITTED)
     story.tell(Closed())
 
 
@@ -184,7 +188,7 @@ def test_a_transaction_is_not_given_on_one_partition_and_hidden_on_another(story
 def test_of_a_transaction_whose_end_is_unknown_all_is_given_or_nothing(story: Story) -> None:
     txn = story.begin(a=AT, b=OTHER)
     story.ask_commit(txn)
-    story.end(txn, End.UNKNOWN)
+    story.end(txn, TxnEnd.UNKNOWN)
     story.give("a")
     with pytest.raises(Violation, match="NoHalfTransaction: b'a' was given, and never b'b' of orders-1"):
         story.tell(Closed())
@@ -202,7 +206,7 @@ def test_offsets_of_a_transaction_do_not_count_without_its_records(story: Story)
     txn = story.begin(a=AT)
     story.commit_offset("one", 5, txn)
     story.ask_commit(txn)
-    story.end(txn, End.UNKNOWN)
+    story.end(txn, TxnEnd.UNKNOWN)
     story.read_offset("one", 5)
     with pytest.raises(Violation, match="NoHalfTransaction: 5 of orders-0 for group"):
         story.tell(Closed())
@@ -222,7 +226,7 @@ def test_what_was_hidden_may_not_turn_out_to_be_committed(story: Story) -> None:
     story.ask_commit(txn)
     story.hide("a")
     with pytest.raises(Violation, match="CommittedNotHidden: b'a' was hidden from who read it"):
-        story.end(txn, End.COMMITTED)
+        story.end(txn, TxnEnd.COMMITTED)
 
 
 def test_what_is_committed_is_given_to_somebody_in_the_end(story: Story) -> None:
@@ -233,7 +237,7 @@ def test_what_is_committed_is_given_to_somebody_in_the_end(story: Story) -> None
 
 def test_an_aborted_transaction_may_be_hidden(story: Story) -> None:
     txn = story.begin(a=AT, b=OTHER)
-    story.end(txn, End.ABORTED)
+    story.end(txn, TxnEnd.ABORTED)
     story.hide("a", "b")
     story.tell(Closed())
 
@@ -242,7 +246,7 @@ def test_an_aborted_transaction_may_be_hidden(story: Story) -> None:
 
 
 def test_who_becomes_a_transactional_id_is_in_a_later_epoch(story: Story) -> None:
-    story.tell(InitAsked("a"), Initialised("a", "txn", 7, 3, True), InitAsked("b"))
+    story.tell(InitSent("a"), Initialised("a", "txn", 7, 3, True), InitSent("b"))
     with pytest.raises(
         Violation, match="EpochsRise: b is txn in epoch 3 of producer id 7, which had epoch 3"
     ):
@@ -250,12 +254,12 @@ def test_who_becomes_a_transactional_id_is_in_a_later_epoch(story: Story) -> Non
 
 
 def test_a_reply_that_is_late_may_tell_of_an_earlier_epoch(story: Story) -> None:
-    story.tell(InitAsked("a"), InitAsked("b"), Initialised("b", "txn", 7, 1, True))
+    story.tell(InitSent("a"), InitSent("b"), Initialised("b", "txn", 7, 1, True))
     story.tell(Initialised("a", "txn", 7, 0, True))
 
 
 def test_a_producer_id_is_of_one_transactional_id(story: Story) -> None:
-    story.tell(InitAsked("a"), Initialised("a", "txn", 7, 0, True), InitAsked("b"))
+    story.tell(InitSent("a"), Initialised("a", "txn", 7, 0, True), InitSent("b"))
     with pytest.raises(Violation, match="EpochsRise: producer id 7 of txn was given to b"):
         story.tell(Initialised("b", "other", 7, 1, True))
 
@@ -451,8 +455,8 @@ def test_a_record_that_a_group_has_passed_without_a_trace_is_caught(story: Story
 
 def test_what_was_read_before_it_was_durable_may_count_twice_after_a_power_cut(story: Story) -> None:
     request = "c", 1
-    story.tell(Asked(request, [SOURCE]))
-    story.tell(Viewed("c", SOURCE, request, 0, 0, [], 1, 0, 1))
+    story.tell(FetchSent(request, [SOURCE]))
+    story.tell(FetchReceived("c", SOURCE, request, 0, 0, [], 1, 0, 1))
     story.tell(PowerCut(1))
     for value in ("one", "two"):
         story.tell(Derived(value.encode(), "group", SOURCE, 0, b"in"))
@@ -464,6 +468,6 @@ def test_what_was_read_before_it_was_durable_may_count_twice_after_a_power_cut(s
 
 
 def test_a_coordinator_refuses_for_a_reason(story: Story) -> None:
-    story.tell(Denied("worker", "EndTxn", 90, True))
+    story.tell(RequestRefused("worker", "EndTxn", 90, True))
     with pytest.raises(Violation, match="NoStrangeError: EndTxn of worker is refused with PRODUCER_FENCED"):
-        story.tell(Denied("worker", "EndTxn", 90, False))
+        story.tell(RequestRefused("worker", "EndTxn", 90, False))

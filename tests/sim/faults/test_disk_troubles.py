@@ -22,13 +22,13 @@ CALM = replace(
 """Nothing fails but disks."""
 
 
-def troubled(trouble: Trouble, seed: int = 0) -> Scenario:
-    plan = replace(CALM.cluster, disks=DiskPlan((trouble,), mean_us=2_000_000))
+def troubled(kind: Trouble, seed: int = 0) -> Scenario:
+    plan = replace(CALM.cluster, disks=DiskPlan((kind,), mean_us=2_000_000))
     return replace(CALM, seed=seed, cluster=plan)
 
 
 @pytest.mark.parametrize(
-    ("trouble", "told"),
+    ("kind", "told"),
     [
         (Trouble.FULL, "full after"),
         pytest.param(Trouble.READ_ONLY, "Read-only file system", marks=pytest.mark.long),
@@ -38,9 +38,9 @@ def troubled(trouble: Trouble, seed: int = 0) -> Scenario:
         (Trouble.SLOW, "is slow"),
     ],
 )
-def test_nodes_bear_a_disk_in_trouble(trouble: Trouble, told: str) -> None:
-    trace = "\n".join(line for seed in range(2) for line in Simulation(troubled(trouble, seed)).run().trace)
-    assert f"has a disk that {trouble.value}" in trace
+def test_nodes_bear_a_disk_in_trouble(kind: Trouble, told: str) -> None:
+    trace = "\n".join(line for seed in range(2) for line in Simulation(troubled(kind, seed)).run().trace)
+    assert f"has a disk that {kind.value}" in trace
     assert "has a disk that works" in trace
     assert told in trace
 
@@ -56,8 +56,8 @@ PATIENT = replace(
 """A leader that finds out by itself that a follower stands still takes 30 s and more."""
 
 
-def failing(trouble: Trouble, seed: int) -> Scenario:
-    plan = replace(PATIENT.cluster, disks=DiskPlan((trouble,), mean_us=2_000_000))
+def failing(kind: Trouble, seed: int) -> Scenario:
+    plan = replace(PATIENT.cluster, disks=DiskPlan((kind,), mean_us=2_000_000))
     return replace(PATIENT, seed=seed, cluster=plan)
 
 

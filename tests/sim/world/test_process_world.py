@@ -147,10 +147,10 @@ def test_what_an_observer_complains_of_is_not_taken_for_the_nodes_own() -> None:
     schedule = Schedule(1)
     world = SimWorld(schedule, 1)
 
-    def complain() -> None:
+    def violation() -> None:
         raise Violation("OneLeaderPerEpoch: there are two")
 
-    world.call_soon(complain)
+    world.call_soon(violation)
     with pytest.raises(Violation, match="there are two"):
         schedule.step()
 

@@ -4,29 +4,24 @@ from collections.abc import Callable
 
 from penstock.sim.checkers.cluster import CLUSTER_CHECKERS, HighWatermarkHeld, MetadataIdentical
 from penstock.sim.checkers.cluster_history import HighWatermark, MetadataCommitted
-from penstock.sim.checkers.conduct import (
-    EveryRequestAnswered,
-    NoStrangeError,
-    RepliesInOrder,
-    TopicsKept,
-)
 from penstock.sim.checkers.doors import DOOR_CHECKERS
 from penstock.sim.checkers.groups import OffsetsNotLostOrRewound, OneOwner
-from penstock.sim.checkers.history import Asked, Event, Replied
+from penstock.sim.checkers.history import Event, FetchSent, Replied
 from penstock.sim.checkers.holes import NoDecisionFromHole
 from penstock.sim.checkers.pipelined import PIPELINED_CHECKERS
 from penstock.sim.checkers.records import (
     AckedNotLost,
     Checker,
-    Ground,
+    Durability,
     HighWatermarkNeverBack,
     NoChangedRecord,
     NoDuplicate,
     OrderKept,
     ProducersRemembered,
-    Register,
     Rules,
+    SentRecords,
 )
+from penstock.sim.checkers.replies import EveryRequestAnswered, NoStrangeError, RepliesInOrder, TopicsKept
 from penstock.sim.checkers.topic_lives import LIFE_CHECKERS
 from penstock.sim.checkers.transactions import (
     CommittedNotHidden,
@@ -36,7 +31,7 @@ from penstock.sim.checkers.transactions import (
     NoHalfTransaction,
 )
 
-CHECKERS: tuple[Callable[[Rules, Ground, Register], Checker], ...] = (
+CHECKERS: tuple[Callable[[Rules, Durability, SentRecords], Checker], ...] = (
     AckedNotLost,
     NoChangedRecord,
     NoDuplicate,
@@ -59,7 +54,7 @@ CHECKERS: tuple[Callable[[Rules, Ground, Register], Checker], ...] = (
 
 
 _ALONE: dict[type[Event], type[Checker]] = {
-    Asked: HighWatermarkNeverBack,
+    FetchSent: HighWatermarkNeverBack,
     HighWatermark: HighWatermarkHeld,
     MetadataCommitted: MetadataIdentical,
     Replied: RepliesInOrder,
@@ -67,16 +62,16 @@ _ALONE: dict[type[Event], type[Checker]] = {
 """Events that are many, and of which one rule alone speaks."""
 
 
-class Bench:
+class AllCheckers:
     """All checkers, each told of every event that may say something to it."""
 
     def __init__(self, rules: Rules) -> None:
-        self._ground, self._register = Ground(), Register()
+        self._durability, self._sent = Durability(), SentRecords()
         makers = (*CHECKERS, *CLUSTER_CHECKERS) if rules.is_replicated else CHECKERS
         makers = (*makers, *LIFE_CHECKERS) if rules.renewed else makers
         makers = (*makers, *PIPELINED_CHECKERS) if rules.pipelined else makers
         makers = (*makers, *DOOR_CHECKERS) if rules.has_doors else makers
-        self._checkers = [make(rules, self._ground, self._register) for make in makers]
+        self._checkers = [make(rules, self._durability, self._sent) for make in makers]
         self._alone = {
             event: [each for each in self._checkers if isinstance(each, rule)]
             for event, rule in _ALONE.items()
@@ -88,7 +83,7 @@ class Bench:
             for checker in alone:
                 checker.see(event)
             return
-        self._register.see(event)
-        self._ground.see(event)
+        self._sent.see(event)
+        self._durability.see(event)
         for checker in self._checkers:
             checker.see(event)

@@ -42,7 +42,7 @@ class CoordinatorUnloaded(NamedTuple):
     now_us: int
 
 
-class ReplicaMade(NamedTuple):
+class ReplicaCreated(NamedTuple):
     """A process has a partition anew that it had before: it was moved away, and came back."""
 
     incarnation: int

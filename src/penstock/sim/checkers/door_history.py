@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.base.ids import Offset, TopicPartition
 
 if TYPE_CHECKING:
-    from penstock.sim.checkers.history import Seen
+    from penstock.sim.checkers.history import ReadRecord
 
 
 class KeyAnswered(NamedTuple):
@@ -35,7 +35,7 @@ class DoorCommitEnded(NamedTuple):
     """None if nobody knows, and it may still count at any time."""
 
 
-class DoorAsked(NamedTuple):
+class DoorFetchSent(NamedTuple):
     """A client asks for records, from where its group is."""
 
     number: int
@@ -43,7 +43,7 @@ class DoorAsked(NamedTuple):
     at: Sequence[TopicPartition]
 
 
-class DoorRead(NamedTuple):
+class DoorFetchReceived(NamedTuple):
     """Records came, in the order of their offsets."""
 
     client: str
@@ -53,7 +53,7 @@ class DoorRead(NamedTuple):
     at: TopicPartition
     start: Offset | None
     """Where reading went on, if the client knows; None for where the group was."""
-    records: "Sequence[Seen]"
+    records: "Sequence[ReadRecord]"
 
 
-DoorEvent = KeyAnswered | DoorCommitSent | DoorCommitEnded | DoorAsked | DoorRead
+DoorEvent = KeyAnswered | DoorCommitSent | DoorCommitEnded | DoorFetchSent | DoorFetchReceived

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 
 from penstock.base.ids import Offset, TopicPartition
 from penstock.sim.checkers.door_history import (
-    DoorAsked,
     DoorCommitEnded,
     DoorCommitSent,
-    DoorRead,
+    DoorFetchReceived,
+    DoorFetchSent,
     KeyAnswered,
 )
 from penstock.sim.checkers.history import Acked, Event
-from penstock.sim.checkers.records import Checker, Ground, Register, Rules
+from penstock.sim.checkers.records import Checker, Durability, Rules, SentRecords
 
 STRAY_US_MAX = 60_000_000
 """How long a commit that was not answered may still be on its way."""
@@ -21,8 +21,8 @@ STRAY_US_MAX = 60_000_000
 class SameKeySameOffset(Checker):
     """A record that is sent again with its idempotency key is answered with the place of the first."""
 
-    def __init__(self, rules: Rules, ground: Ground, register: Register) -> None:
-        super().__init__(rules, ground, register)
+    def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
+        super().__init__(rules, durability, sent)
         self._places: dict[str, tuple[TopicPartition, Offset]] = {}
 
     def see(self, event: Event) -> None:
@@ -30,14 +30,14 @@ class SameKeySameOffset(Checker):
             place = event.at, event.offset
             known = self._places.setdefault(event.key, place)
             if known != place:
-                raise self.complain(
+                raise self.violation(
                     f"{event.client} was told that {event.key} is in {known[0]} at {known[1]},"
                     f" and then in {event.at} at {event.offset}"
                 )
 
 
 @dataclass
-class _Commit:
+class _DoorCommit:
     offset: Offset
     sent: int
     """A moment: the number of the event."""
@@ -54,10 +54,10 @@ class DoorGroupsGoOn(Checker):
     be the last.
     """
 
-    def __init__(self, rules: Rules, ground: Ground, register: Register) -> None:
-        super().__init__(rules, ground, register)
-        self._commits: dict[tuple[str, TopicPartition], list[_Commit]] = defaultdict(list)
-        self._open: dict[int, _Commit] = {}
+    def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
+        super().__init__(rules, durability, sent)
+        self._commits: dict[tuple[str, TopicPartition], list[_DoorCommit]] = defaultdict(list)
+        self._open: dict[int, _DoorCommit] = {}
         self._places: dict[int, tuple[str, TopicPartition]] = {}
         self._lowest: dict[tuple[int, TopicPartition], Offset] = {}
         """By question: before which offset nothing may come."""
@@ -71,15 +71,15 @@ class DoorGroupsGoOn(Checker):
             case Acked(batch, base_offset, _, _) if base_offset >= 0:
                 self._there[batch.at] |= set(range(base_offset, base_offset + len(batch.records)))
             case DoorCommitSent(number, group, at, offset, now_us):
-                commit = self._open[number] = _Commit(offset, self._moment, now_us)
+                commit = self._open[number] = _DoorCommit(offset, self._moment, now_us)
                 self._places[number] = group, at
                 self._commits[group, at].append(commit)
             case DoorCommitEnded(number, is_done):
                 self._end(number, is_done)
-            case DoorAsked(number, group, places):
+            case DoorFetchSent(number, group, places):
                 for at in places:
                     self._lowest[number, at] = min(self._candidates(group, at), default=0)
-            case DoorRead():
+            case DoorFetchReceived():
                 self._check(event)
             case _:
                 pass
@@ -94,7 +94,7 @@ class DoorGroupsGoOn(Checker):
             self._commits[self._places[number]].remove(commit)
         self._forget_old(self._commits[self._places[number]])
 
-    def _forget_old(self, commits: list[_Commit]) -> None:
+    def _forget_old(self, commits: list[_DoorCommit]) -> None:
         """Drop those that another one has certainly come after."""
         done = max((each for each in commits if each.is_done), key=lambda each: each.sent, default=None)
         if done is not None:
@@ -115,12 +115,12 @@ class DoorGroupsGoOn(Checker):
         start = [] if any(each.is_done for each in commits) else [0]
         return start + [each.offset for each in commits]
 
-    def _check(self, event: DoorRead) -> None:
+    def _check(self, event: DoorFetchReceived) -> None:
         at, who = event.at, f"{event.client} of {event.group}"
         for seen in event.records:
-            batch, _ = self.register.batches.get(seen.value, (None, None))
+            batch, _ = self.sent.batches.get(seen.value, (None, None))
             if batch is None or batch.at != at:
-                raise self.complain(
+                raise self.violation(
                     f"{who} read {seen.value!r} in {at} at {seen.offset}, which nobody sent there"
                 )
         if not event.records:
@@ -130,17 +130,17 @@ class DoorGroupsGoOn(Checker):
             lowest = self._lowest[event.number, at]
             expected = max(self._candidates(event.group, at))
             if first < lowest:
-                raise self.complain(f"{who} read {at} from {first}, though it has committed {lowest}")
+                raise self.violation(f"{who} read {at} from {first}, though it has committed {lowest}")
         else:
             expected = event.start
         for seen in event.records:
             passed_over = sorted(each for each in range(expected, seen.offset) if each in self._there[at])
             if passed_over:
-                raise self.complain(
+                raise self.violation(
                     f"{who} read {at} at {seen.offset}, and has not read what was acknowledged at {passed_over[0]}"
                 )
             if seen.offset < expected and event.start is not None:
-                raise self.complain(f"{who} read {at} at {seen.offset}, behind {expected - 1}")
+                raise self.violation(f"{who} read {at} at {seen.offset}, behind {expected - 1}")
             expected = max(expected, seen.offset + 1)
 
 

@@ -8,20 +8,20 @@ from penstock.base.ids import TopicPartition
 from penstock.coordinator.runtime.group_service import OFFSETS_TOPIC
 from penstock.sim.checkers.cluster_history import CoordinatorLoaded, CoordinatorUnloaded, LeaderFound
 from penstock.sim.checkers.history import (
-    Commit,
-    End,
     Event,
     Leased,
+    OffsetCommit,
+    OffsetFetchSent,
     OffsetsAcked,
-    OffsetsRead,
+    OffsetsFetched,
     OffsetsRefused,
     OffsetsSent,
-    OffsetsWanted,
     Owned,
     Txn,
+    TxnEnd,
     TxnEnded,
 )
-from penstock.sim.checkers.records import Checker, Ground, Register, Rules
+from penstock.sim.checkers.records import Checker, Durability, Rules, SentRecords
 
 
 class OneOwner(Checker):
@@ -35,8 +35,8 @@ class OneOwner(Checker):
     answered blindly, as Kafka does.
     """
 
-    def __init__(self, rules: Rules, ground: Ground, register: Register) -> None:
-        super().__init__(rules, ground, register)
+    def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
+        super().__init__(rules, durability, sent)
         self._owners: dict[tuple[str, int, int], str] = {}
         """By group, generation and partition."""
         self._leases: dict[str, dict[str, Leased]] = defaultdict(dict)
@@ -52,7 +52,7 @@ class OneOwner(Checker):
                 for partition in partitions:
                     owner = self._owners.setdefault((group, generation, partition), member_id)
                     if owner != member_id:
-                        raise self.complain(
+                        raise self.violation(
                             f"partition {partition} was given to {owner} in generation {generation} of {group},"
                             f" and then to {member_id}"
                         )
@@ -76,7 +76,7 @@ class OneOwner(Checker):
             if not is_earlier or partition not in lease.partitions or not self._is_renewed(lease):
                 continue
             if owned.now_us < lease.until_us:
-                raise self.complain(
+                raise self.violation(
                     f"partition {partition} of {owned.group} was given to {owned.member_id} at {owned.now_us},"
                     f" though {holder} has it until {lease.until_us}"
                 )
@@ -98,10 +98,10 @@ class OneOwner(Checker):
 
 
 @dataclass
-class Fate:
+class CommitState:
     """What is known of a commit, in moments: numbers of events."""
 
-    commit: Commit
+    commit: OffsetCommit
     sent: int
     placed: int | None = None
     """It has its place among the commits of its partition, at the latest since then."""
@@ -120,11 +120,11 @@ class OffsetsNotLostOrRewound(Checker):
     written, and counts once the transaction is committed.
     """
 
-    def __init__(self, rules: Rules, ground: Ground, register: Register) -> None:
-        super().__init__(rules, ground, register)
-        self._fates: dict[str, Fate] = {}
+    def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
+        super().__init__(rules, durability, sent)
+        self._states: dict[str, CommitState] = {}
         """By the commit's name."""
-        self._of_partition: dict[tuple[str, TopicPartition], list[Fate]] = defaultdict(list)
+        self._of_partition: dict[tuple[str, TopicPartition], list[CommitState]] = defaultdict(list)
         self._wanted: dict[tuple[str, int], int] = {}
         self._moment = 0
 
@@ -133,72 +133,74 @@ class OffsetsNotLostOrRewound(Checker):
         match event:
             case OffsetsSent(commits):
                 for commit in commits:
-                    fate = self._fates[commit.name] = Fate(commit, self._moment)
-                    self._of_partition[commit.group, commit.at].append(fate)
+                    state = self._states[commit.name] = CommitState(commit, self._moment)
+                    self._of_partition[commit.group, commit.at].append(state)
             case OffsetsAcked(commits):
                 for commit in commits:
-                    self._place(self._fates[commit.name])
+                    self._place(self._states[commit.name])
             case OffsetsRefused(commits):
                 for commit in commits:
                     self._avoid(commit)
             case TxnEnded(txn):
                 self._end(txn)
-            case OffsetsWanted(request):
+            case OffsetFetchSent(request):
                 self._wanted[request] = self._moment
-            case OffsetsRead(request, group, names, is_stable):
+            case OffsetsFetched(request, group, names, is_stable):
                 since = self._wanted.pop(request)
                 for at, (offset, name) in names.items():
                     self._check(group, at, offset, name, since, is_stable)
             case _:
                 pass
 
-    def _place(self, fate: Fate) -> None:
-        fate.placed = min(fate.placed or self._moment, self._moment)
-        if fate.commit.txn is None:
-            fate.visible = fate.placed
+    def _place(self, state: CommitState) -> None:
+        state.placed = min(state.placed or self._moment, self._moment)
+        if state.commit.txn is None:
+            state.visible = state.placed
 
     def _end(self, txn: Txn) -> None:
         for commit in txn.commits:
-            if txn.end is End.ABORTED:
+            if txn.end is TxnEnd.ABORTED:
                 self._avoid(commit)
-            elif txn.end is End.COMMITTED:
-                self._fates[commit.name].visible = self._moment
+            elif txn.end is TxnEnd.COMMITTED:
+                self._states[commit.name].visible = self._moment
 
-    def _avoid(self, commit: Commit) -> None:
-        fate = self._fates[commit.name]
-        fate.is_void = True
-        if fate.seen is not None:
-            raise self.complain(f"{commit} was refused or aborted, though it was read")
+    def _avoid(self, commit: OffsetCommit) -> None:
+        state = self._states[commit.name]
+        state.is_void = True
+        if state.seen is not None:
+            raise self.violation(f"{commit} was refused or aborted, though it was read")
 
     def _check(
         self, group: str, at: TopicPartition, offset: int, name: str, since: int, is_stable: bool
     ) -> None:
-        fates = self._of_partition[group, at]
+        states = self._of_partition[group, at]
         if offset < 0:
-            standing = next((each for each in fates if self._counts(each, since, is_stable)), None)
+            standing = next((each for each in states if self._counts(each, since, is_stable)), None)
             if standing is not None:
-                raise self.complain(f"{group} has no offset for {at}, though {standing.commit} was committed")
+                raise self.violation(
+                    f"{group} has no offset for {at}, though {standing.commit} was committed"
+                )
             return
-        found = self._fates.get(name)
+        found = self._states.get(name)
         if (
             found is None
             or found.commit.offset != offset
             or (found.commit.group, found.commit.at) != (group, at)
         ):
-            raise self.complain(f"{group} has {offset} ({name}) for {at}, which nobody committed")
+            raise self.violation(f"{group} has {offset} ({name}) for {at}, which nobody committed")
         commit = found.commit
         if found.is_void or (commit.txn is not None and not commit.txn.commit_sends):
-            raise self.complain(f"{group} has {commit}, which was not committed")
+            raise self.violation(f"{group} has {commit}, which was not committed")
         found.seen = min(found.seen or self._moment, self._moment)
         found.placed = min(found.placed or self._moment, self._moment)
-        for other in fates:
+        for other in states:
             if self._counts(other, since, is_stable) and other.sent > found.placed:
-                raise self.complain(f"{group} has {commit}, though {other.commit} was committed after it")
+                raise self.violation(f"{group} has {commit}, though {other.commit} was committed after it")
 
-    def _counts(self, fate: Fate, since: int, is_stable: bool) -> bool:
+    def _counts(self, state: CommitState, since: int, is_stable: bool) -> bool:
         """Whether a commit counted for certain when a reader began."""
-        if fate.seen is not None and fate.seen < since:
+        if state.seen is not None and state.seen < since:
             return True
-        if fate.commit.txn is not None and not is_stable:
+        if state.commit.txn is not None and not is_stable:
             return False
-        return fate.visible is not None and fate.visible < since
+        return state.visible is not None and state.visible < since

@@ -18,11 +18,11 @@ from penstock.sim.checkers.cluster_history import (
     LeaderFound,
     MetadataCommitted,
     QuorumLeaderFound,
-    ReplicaMade,
+    ReplicaCreated,
     ReplicaRead,
 )
 from penstock.sim.checkers.door_history import DoorEvent
-from penstock.sim.topic_lives import Deleted, DeletionAsked, DeletionLost, LifeBegun, ReadByName
+from penstock.sim.topic_lives import Deleted, DeletionLost, DeletionSent, LifeStarted, ReadByName
 
 
 class Survives(Enum):
@@ -33,7 +33,7 @@ class Survives(Enum):
     POWER_CUT = "a power cut"
 
 
-class Written(NamedTuple):
+class ProducedRecord(NamedTuple):
     """A record as its producer made it. The value is found nowhere else."""
 
     key: bytes | None
@@ -42,7 +42,7 @@ class Written(NamedTuple):
     """Counts the producer's records in this partition."""
 
 
-class End(Enum):
+class TxnEnd(Enum):
     """What a transactional producer knows of a transaction."""
 
     OPEN = "open"
@@ -53,7 +53,7 @@ class End(Enum):
     """A commit was asked for, and nobody heard what became of it."""
 
 
-class Commit:
+class OffsetCommit:
     """An offset of a group that somebody commits, by itself or in a transaction."""
 
     __slots__ = ("at", "group", "name", "offset", "txn")
@@ -82,10 +82,10 @@ class Txn:
         self.number = number
         """Counts the producer's transactions."""
         self.batches: list[Batch] = []
-        self.commits: list[Commit] = []
+        self.commits: list[OffsetCommit] = []
         self.commit_sends = 0
         """How often its commit was asked for."""
-        self.end = End.OPEN
+        self.end = TxnEnd.OPEN
 
     def __str__(self) -> str:
         return f"transaction {self.number} of {self.producer} ({self.end.value})"
@@ -97,7 +97,7 @@ class Batch:
     __slots__ = ("acks", "at", "identities", "number", "producer", "records", "sends", "txn")
 
     def __init__(
-        self, producer: str, number: int, at: TopicPartition, acks: int, records: list[Written]
+        self, producer: str, number: int, at: TopicPartition, acks: int, records: list[ProducedRecord]
     ) -> None:
         self.producer = producer
         self.number = number
@@ -120,7 +120,7 @@ class Batch:
         return len(self.identities) or self.sends
 
 
-class Seen(NamedTuple):
+class ReadRecord(NamedTuple):
     """A record as somebody read it."""
 
     offset: Offset
@@ -170,14 +170,14 @@ class GotProducerId(NamedTuple):
 # -- consumers ----------------------------------------------------------------------------------------------
 
 
-class Asked(NamedTuple):
+class FetchSent(NamedTuple):
     """A fetch leaves its client."""
 
     request: tuple[str, int]
     at: Sequence[TopicPartition]
 
 
-class Viewed(NamedTuple):
+class FetchReceived(NamedTuple):
     """A fetch showed what lies between two offsets."""
 
     consumer: str
@@ -185,14 +185,14 @@ class Viewed(NamedTuple):
     request: tuple[str, int]
     start: Offset
     stop: Offset
-    records: Sequence[Seen]
+    records: Sequence[ReadRecord]
     high_watermark: Offset
     log_start: Offset
     """-1 if it was not told."""
     incarnation: int
 
 
-class Moved(NamedTuple):
+class PositionMoved(NamedTuple):
     """A consumer goes on elsewhere: its offset was out of range, or it reads on where its group is."""
 
     consumer: str
@@ -207,7 +207,7 @@ class Audited(NamedTuple):
     at: TopicPartition
     start: Offset
     end: Offset
-    records: Sequence[Seen]
+    records: Sequence[ReadRecord]
 
 
 class Delivered(NamedTuple):
@@ -215,8 +215,8 @@ class Delivered(NamedTuple):
 
     consumer: str
     at: TopicPartition
-    records: Sequence[Seen]
-    hidden: Sequence[Seen]
+    records: Sequence[ReadRecord]
+    hidden: Sequence[ReadRecord]
 
 
 class ReadAfterLoss(NamedTuple):
@@ -224,13 +224,13 @@ class ReadAfterLoss(NamedTuple):
 
     at: TopicPartition
     lost: str
-    records: Sequence[Seen]
+    records: Sequence[ReadRecord]
 
 
 # -- transactions -------------------------------------------------------------------------------------------
 
 
-class InitAsked(NamedTuple):
+class InitSent(NamedTuple):
     """A transactional producer asks who it is."""
 
     producer: str
@@ -247,7 +247,7 @@ class Initialised(NamedTuple):
     """It did not say who it was before: whoever was this id until now is fenced."""
 
 
-class CommitAsked(NamedTuple):
+class CommitSent(NamedTuple):
     txn: Txn
 
 
@@ -305,28 +305,28 @@ class Leased(NamedTuple):
 class OffsetsSent(NamedTuple):
     """Commits leave their client."""
 
-    commits: Sequence[Commit]
+    commits: Sequence[OffsetCommit]
 
 
 class OffsetsAcked(NamedTuple):
     """They were acknowledged. Those of a transaction are pending until it ends."""
 
-    commits: Sequence[Commit]
+    commits: Sequence[OffsetCommit]
 
 
 class OffsetsRefused(NamedTuple):
     """They will never count."""
 
-    commits: Sequence[Commit]
+    commits: Sequence[OffsetCommit]
 
 
-class OffsetsWanted(NamedTuple):
+class OffsetFetchSent(NamedTuple):
     """A request for a group's offsets leaves its client."""
 
     request: tuple[str, int]
 
 
-class OffsetsRead(NamedTuple):
+class OffsetsFetched(NamedTuple):
     request: tuple[str, int]
     group: str
     names: Mapping[TopicPartition, tuple[Offset, str]]
@@ -335,7 +335,7 @@ class OffsetsRead(NamedTuple):
     """What is pending was waited for."""
 
 
-class Denied(NamedTuple):
+class RequestRefused(NamedTuple):
     """A coordinator refused a request."""
 
     client: str
@@ -369,7 +369,7 @@ class Overdue(NamedTuple):
     """The process that the request went to lives, and holds the connection."""
 
 
-class TopicMet(NamedTuple):
+class TopicDescribed(NamedTuple):
     name: str
     id: UUID | None
     partition_count: int
@@ -403,15 +403,15 @@ Event = (
     | Refused
     | EpochBumped
     | GotProducerId
-    | Asked
-    | Viewed
-    | Moved
+    | FetchSent
+    | FetchReceived
+    | PositionMoved
     | Audited
     | Delivered
     | ReadAfterLoss
-    | InitAsked
+    | InitSent
     | Initialised
-    | CommitAsked
+    | CommitSent
     | TxnEnded
     | Derived
     | Owned
@@ -419,13 +419,13 @@ Event = (
     | OffsetsSent
     | OffsetsAcked
     | OffsetsRefused
-    | OffsetsWanted
-    | OffsetsRead
-    | Denied
+    | OffsetFetchSent
+    | OffsetsFetched
+    | RequestRefused
     | Closed
     | Replied
     | Overdue
-    | TopicMet
+    | TopicDescribed
     | Started
     | Killed
     | PowerCut
@@ -434,13 +434,13 @@ Event = (
     | LeaderFound
     | CoordinatorLoaded
     | CoordinatorUnloaded
-    | ReplicaMade
+    | ReplicaCreated
     | HighWatermark
     | MetadataCommitted
     | ImageLoaded
     | ReplicaRead
-    | LifeBegun
-    | DeletionAsked
+    | LifeStarted
+    | DeletionSent
     | DeletionLost
     | Deleted
     | ReadByName

@@ -1,8 +1,8 @@
 """What must hold of a log that has lost something."""
 
 from penstock.base.ids import TopicPartition
-from penstock.sim.checkers.history import Event, ReadAfterLoss, Seen, TxnEnded
-from penstock.sim.checkers.records import Ground, Register, Rules
+from penstock.sim.checkers.history import Event, ReadAfterLoss, ReadRecord, TxnEnded
+from penstock.sim.checkers.records import Durability, Rules, SentRecords
 from penstock.sim.checkers.transactions import NoAbortedRead
 
 
@@ -10,8 +10,8 @@ class NoDecisionFromHole(NoAbortedRead):
     """What a log has lost decides nothing: who reads committed records of it is never given one whose commit nobody
     has asked for, or that was aborted."""
 
-    def __init__(self, rules: Rules, ground: Ground, register: Register) -> None:
-        super().__init__(rules, ground, register)
+    def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
+        super().__init__(rules, durability, sent)
         self._lost = ""
 
     def see(self, event: Event) -> None:
@@ -25,7 +25,7 @@ class NoDecisionFromHole(NoAbortedRead):
             case _:
                 pass
 
-    def _look_at(self, at: TopicPartition, seen: Seen) -> None:
+    def _look_at(self, at: TopicPartition, seen: ReadRecord) -> None:
         txn = self.txn_of(seen)
         if txn is not None:
             self.given.setdefault(txn, seen.value)

@@ -22,7 +22,7 @@ from penstock.sim.checkers.cluster_history import (
     LeaderFound,
     MetadataCommitted,
     QuorumLeaderFound,
-    ReplicaMade,
+    ReplicaCreated,
 )
 from penstock.sim.checkers.directories import left_behind
 from penstock.sim.checkers.history import Event
@@ -57,7 +57,7 @@ class WatchedNode(Node):
         return self._config.node_id or 0
 
 
-class Mark(NamedTuple):
+class WatchedReplica(NamedTuple):
     """The high watermark of a replica that was told of last."""
 
     partition: Partition
@@ -66,7 +66,7 @@ class Mark(NamedTuple):
     offset: Offset
 
 
-class Watch:
+class ClusterWatch:
     def __init__(self, recorder: Recorder, schedule: Schedule) -> None:
         self._recorder = recorder
         self._schedule = schedule
@@ -79,7 +79,7 @@ class Watch:
         """Coordinators that were found to have read their partition of groups, by it and the epoch of its leader."""
         self._ruled: dict[LeaderEpoch, int] = {}
         """The same of the quorum."""
-        self._marks: dict[tuple[int, Uuid, int], Mark] = {}
+        self._marks: dict[tuple[int, Uuid, int], WatchedReplica] = {}
         """By process and partition."""
         self._replicas = 0
 
@@ -127,9 +127,9 @@ class Watch:
             mark = self._marks.get(place)
             if mark is None or mark.partition is not partition:
                 if mark is not None:
-                    self._record(ReplicaMade(machine.incarnation, at))
+                    self._record(ReplicaCreated(machine.incarnation, at))
                 self._replicas += 1
-                mark = Mark(partition, self._replicas, -1)
+                mark = WatchedReplica(partition, self._replicas, -1)
             if mark.offset != offset:
                 self._marks[place] = mark._replace(offset=offset)
                 self._record(HighWatermark(mark.replica, at, offset))

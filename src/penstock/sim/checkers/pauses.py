@@ -60,15 +60,15 @@ class AckedInTime:
         if self._looks % LOOK_EVERY:
             return
         now_us = self._now_us()
-        ailing = [each for each in self._machines if each.ailment is not None]
-        if len(ailing) != 1 or not self._is_well_but(ailing[0]):
+        troubled = [each for each in self._machines if each.trouble is not None]
+        if len(troubled) != 1 or not self._is_well_but(troubled[0]):
             self._well_since_us = now_us
             return
-        ailment = ailing[0].ailment
-        assert ailment is not None
+        trouble = troubled[0].trouble
+        assert trouble is not None
         allowance_us = ALLOWANCE_US
-        if ailment.trouble is Trouble.SLOW:
-            allowance_us += round(SLOW_SYNCS * ailment.sync_s * 1_000_000)
+        if trouble.kind is Trouble.SLOW:
+            allowance_us += round(SLOW_SYNCS * trouble.sync_s * 1_000_000)
         if now_us - self._well_since_us <= allowance_us:
             return
         for waiting in self._waiting.values():
@@ -77,28 +77,28 @@ class AckedInTime:
                 if waited_us > allowance_us:
                     raise Violation(
                         f"AckedInTime: {batch} has waited for {waited_us // 1000} ms while nothing is wrong but that "
-                        f"{ailing[0].host} has a disk that {ailment}"
+                        f"{troubled[0].host} has a disk that {trouble}"
                     )
 
-    def _is_well_but(self, ailing: Machine) -> bool:
+    def _is_well_but(self, troubled: Machine) -> bool:
         """Whether all others are up, in touch and in sync."""
         return self._is_network_whole() and all(
-            each is ailing or _is_well(each, ailing.number) for each in self._machines
+            each is troubled or _is_well(each, troubled.number) for each in self._machines
         )
 
 
-def _is_well(machine: Machine, ailing: int) -> bool:
+def _is_well(machine: Machine, troubled: int) -> bool:
     node = machine.node
     if machine.state is not State.UP or machine.is_paused or not isinstance(node, Node):
         return False
     return all(
-        machine.number in partition.isr and _has_enough(partition.replicas, ailing)
+        machine.number in partition.isr and _has_enough(partition.replicas, troubled)
         for topic in node.context.image.topics.values()
         for partition in topic.partitions.values()
         if machine.number in partition.replicas
     )
 
 
-def _has_enough(replicas: tuple[int, ...], ailing: int) -> bool:
+def _has_enough(replicas: tuple[int, ...], troubled: int) -> bool:
     """Whether acks=all has enough replicas without the one in trouble."""
-    return ailing not in replicas or len(replicas) > 2
+    return troubled not in replicas or len(replicas) > 2

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import Offset, TopicPartition
 from penstock.sim.checkers.history import Acked, Audited, Batch, EpochBumped, Event
-from penstock.sim.checkers.records import Checker, Ground, NoDuplicate, Register, Rules
+from penstock.sim.checkers.records import Checker, Durability, NoDuplicate, Rules, SentRecords
 
 
 class EpochKept(Checker):
@@ -14,7 +14,7 @@ class EpochKept(Checker):
 
     def see(self, event: Event) -> None:
         if isinstance(event, EpochBumped):
-            raise self.complain(
+            raise self.violation(
                 f"{event.producer} was refused with {ErrorCode(event.code).name}, and begins epoch {event.epoch}"
             )
 
@@ -34,12 +34,12 @@ class InOrderOverEpochs(Checker):
             return
         last: dict[str, tuple[int, Offset]] = {}
         for seen in event.records:
-            batch, record = self.register.batches.get(seen.value, (None, None))
+            batch, record = self.sent.batches.get(seen.value, (None, None))
             if batch is None or record is None or batch.producer not in self.rules.pipelined:
                 continue
             number, offset = last.get(batch.producer, (-1, -1))
             if record.number <= number:
-                raise self.complain(
+                raise self.violation(
                     f"{event.at} has record {record.number} of {batch.producer} at {seen.offset}, "
                     f"behind record {number} at {offset}"
                 )
@@ -50,8 +50,8 @@ class DeliveredIsThere(Checker):
     """What such a producer takes for delivered is in the log in the end; also what it was told nothing of, but only of
     a batch behind it."""
 
-    def __init__(self, rules: Rules, ground: Ground, register: Register) -> None:
-        super().__init__(rules, ground, register)
+    def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
+        super().__init__(rules, durability, sent)
         self._delivered: dict[TopicPartition, dict[bytes, Batch]] = defaultdict(dict)
 
     def see(self, event: Event) -> None:
@@ -62,7 +62,7 @@ class DeliveredIsThere(Checker):
                 found = {seen.value for seen in records}
                 lost = next((each for each in self._delivered[at] if each not in found), None)
                 if lost is not None:
-                    raise self.complain(
+                    raise self.violation(
                         f"{self._delivered[at][lost]} is taken for delivered, and {lost!r} is not in "
                         f"{at} from {start} to {end}"
                     )
@@ -70,7 +70,7 @@ class DeliveredIsThere(Checker):
                 pass
 
 
-PIPELINED_CHECKERS: tuple[Callable[[Rules, Ground, Register], Checker], ...] = (
+PIPELINED_CHECKERS: tuple[Callable[[Rules, Durability, SentRecords], Checker], ...] = (
     EpochKept,
     OnceOverEpochs,
     InOrderOverEpochs,

@@ -1,6 +1,6 @@
 """What must hold of every history; each rule is a class, and named in what it says.
 
-A checker sees each event as it happens and complains at once. What a power cut may take is said by `Ground`:
+A checker sees each event as it happens and complains at once. What a power cut may take is said by `Durability`:
 records that were acknowledged as surviving one, and whatever lies before them in the log, stand. What lies behind
 may be gone, also if somebody has read it, and its offsets may be used again. Nothing else ever changes: over a
 kill, every byte that was written stays.
@@ -14,28 +14,28 @@ from dataclasses import dataclass, field
 
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import Offset, TopicPartition
-from penstock.sim.checkers.cluster_history import ReplicaMade
+from penstock.sim.checkers.cluster_history import ReplicaCreated
 from penstock.sim.checkers.history import (
     Acked,
-    Asked,
     Audited,
     Batch,
-    End,
     Event,
+    FetchReceived,
+    FetchSent,
     GotProducerId,
-    Moved,
+    PositionMoved,
     PowerCut,
+    ProducedRecord,
     Refused,
     Sent,
     Stopped,
     Survives,
-    Viewed,
-    Written,
+    TxnEnd,
 )
 from penstock.sim.checkers.violation import Violation
 from penstock.sim.topic_lives import topic_name
 
-__all__ = ["Checker", "Ground", "Register", "Rules", "Violation"]
+__all__ = ["Checker", "Durability", "Rules", "SentRecords", "Violation"]
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Rules:
     """There are clients of HTTP and of the line protocol."""
 
 
-class Ground:
+class Durability:
     """What a power cut leaves standing."""
 
     def __init__(self) -> None:
@@ -96,10 +96,10 @@ class Ground:
 
 
 @dataclass
-class Register:
+class SentRecords:
     """Which record has which value: what producers sent, by value."""
 
-    batches: dict[bytes, tuple[Batch, Written]] = field(default_factory=dict)
+    batches: dict[bytes, tuple[Batch, ProducedRecord]] = field(default_factory=dict)
 
     def see(self, event: Event) -> None:
         if isinstance(event, Sent) and event.batch.sends == 1:
@@ -108,25 +108,25 @@ class Register:
 
 
 class Checker:
-    def __init__(self, rules: Rules, ground: Ground, register: Register) -> None:
+    def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
         self.rules = rules
-        self.ground = ground
+        self.durability = durability
         """Has seen the event already."""
-        self.register = register
+        self.sent = sent
 
     def see(self, event: Event) -> None:
         """Complain by raising `Violation`."""
         raise NotImplementedError
 
-    def complain(self, text: str) -> Violation:
+    def violation(self, text: str) -> Violation:
         return Violation(f"{type(self).__name__}: {text}")
 
 
-class Contents(Checker):
+class LogContents(Checker):
     """A checker that keeps what is known to lie at each offset, as long as it must lie there."""
 
-    def __init__(self, rules: Rules, ground: Ground, register: Register) -> None:
-        super().__init__(rules, ground, register)
+    def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
+        super().__init__(rules, durability, sent)
         self.known: dict[TopicPartition, dict[Offset, bytes]] = defaultdict(dict)
 
     def see(self, event: Event) -> None:
@@ -134,11 +134,11 @@ class Contents(Checker):
             case Acked(batch, base_offset, survives, incarnation) if base_offset >= 0:
                 if survives is Survives.NOTHING:
                     return
-                if self.ground.is_past(incarnation) and base_offset >= self.ground.firm[batch.at]:
+                if self.durability.is_past(incarnation) and base_offset >= self.durability.firm[batch.at]:
                     return
                 for delta, record in enumerate(batch.records):
                     self.learn(batch.at, base_offset + delta, record.value)
-            case Viewed() if not self.ground.is_past(event.incarnation):
+            case FetchReceived() if not self.durability.is_past(event.incarnation):
                 for seen in event.records:
                     self.learn(event.at, seen.offset, seen.value)
             case Audited(at, _, _, records):
@@ -146,7 +146,7 @@ class Contents(Checker):
                     self.learn(at, seen.offset, seen.value)
             case PowerCut():
                 for at, known in self.known.items():
-                    for offset in [each for each in known if each >= self.ground.firm[at]]:
+                    for offset in [each for each in known if each >= self.durability.firm[at]]:
                         self.forget(at, offset)
             case _:
                 pass
@@ -158,7 +158,7 @@ class Contents(Checker):
         del self.known[at][offset]
 
 
-class NoChangedRecord(Contents):
+class NoChangedRecord(LogContents):
     """An offset never has two values, and a value is one that was sent, to this partition. Where nothing takes
     records, what was read is there in the end."""
 
@@ -174,39 +174,39 @@ class NoChangedRecord(Contents):
         lost = [each for each in sorted(self.known[audit.at]) if each >= audit.start and each not in found]
         if lost:
             value = self.known[audit.at][lost[0]]
-            raise self.complain(
+            raise self.violation(
                 f"{audit.at} had {value!r} at {lost[0]}; in the end, from {audit.start} to {audit.end}, it has not"
             )
 
     def learn(self, at: TopicPartition, offset: Offset, value: bytes) -> None:
         known = self.known[at].setdefault(offset, value)
         if known != value:
-            raise self.complain(f"{at} at {offset} was {known!r} and is {value!r}")
-        batch, _ = self.register.batches.get(value, (None, None))
+            raise self.violation(f"{at} at {offset} was {known!r} and is {value!r}")
+        batch, _ = self.sent.batches.get(value, (None, None))
         if batch is None:
-            raise self.complain(f"{at} at {offset} has {value!r}, which nobody sent")
+            raise self.violation(f"{at} at {offset} has {value!r}, which nobody sent")
         if batch.at != at and batch.at != self._by_name(at):
-            raise self.complain(f"{at} at {offset} has {value!r}, which was sent to {batch.at}")
+            raise self.violation(f"{at} at {offset} has {value!r}, which was sent to {batch.at}")
 
     def _by_name(self, at: TopicPartition) -> TopicPartition:
         """The same partition, named by who means whatever life of its topic there is."""
         return at._replace(topic=topic_name(at.topic))
 
 
-class NoDuplicate(Contents):
+class NoDuplicate(LogContents):
     """A record is in the log at most once for each identity it was sent with; a plain one, for each time it went."""
 
-    def __init__(self, rules: Rules, ground: Ground, register: Register) -> None:
-        super().__init__(rules, ground, register)
+    def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
+        super().__init__(rules, durability, sent)
         self._places: dict[tuple[TopicPartition, bytes], set[Offset]] = defaultdict(set)
 
     def learn(self, at: TopicPartition, offset: Offset, value: bytes) -> None:
         super().learn(at, offset, value)
         places = self._places[at, value]
         places.add(offset)
-        found = self.register.batches.get(value)
+        found = self.sent.batches.get(value)
         if found is not None and len(places) > self.copies_max(found[0]):
-            raise self.complain(
+            raise self.violation(
                 f"{at} has {value!r} at {sorted(places)}, expected {self.copies_max(found[0])} of it at most"
             )
 
@@ -226,9 +226,9 @@ class AckedNotLost(Checker):
     Retention may take records from the front, compaction those whose key has a later one.
     """
 
-    def __init__(self, rules: Rules, ground: Ground, register: Register) -> None:
-        super().__init__(rules, ground, register)
-        self._there: dict[TopicPartition, dict[Offset, Written]] = defaultdict(dict)
+    def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
+        super().__init__(rules, durability, sent)
+        self._there: dict[TopicPartition, dict[Offset, ProducedRecord]] = defaultdict(dict)
         self._latest: dict[TopicPartition, dict[bytes | None, Offset]] = defaultdict(dict)
         """By key, the last offset that is known of it."""
 
@@ -239,16 +239,16 @@ class AckedNotLost(Checker):
                     return
                 for delta, record in enumerate(batch.records):
                     offset = base_offset + delta
-                    if offset < self.ground.firm[batch.at] or not self.ground.is_past(incarnation):
+                    if offset < self.durability.firm[batch.at] or not self.durability.is_past(incarnation):
                         self._there[batch.at][offset] = record
                         self._note(batch.at, record.key, offset)
-            case Viewed() if not self.ground.is_past(event.incarnation):
+            case FetchReceived() if not self.durability.is_past(event.incarnation):
                 self._check_view(event)
             case Audited():
                 self._check_audit(event)
             case PowerCut():
                 for at, there in self._there.items():
-                    firm = self.ground.firm[at]
+                    firm = self.durability.firm[at]
                     self._there[at] = {offset: each for offset, each in there.items() if offset < firm}
                     latest = self._latest[at]
                     self._latest[at] = {key: offset for key, offset in latest.items() if offset < firm}
@@ -258,7 +258,7 @@ class AckedNotLost(Checker):
     def _note(self, at: TopicPartition, key: bytes | None, offset: Offset) -> None:
         self._latest[at][key] = max(offset, self._latest[at].get(key, offset))
 
-    def _check_view(self, view: Viewed) -> None:
+    def _check_view(self, view: FetchReceived) -> None:
         at, there = view.at, self._there[view.at]
         seen = {record.offset: record.value for record in view.records}
         for record in view.records:
@@ -271,7 +271,7 @@ class AckedNotLost(Checker):
         for offset in range(view.start, view.stop):
             expected = there.get(offset)
             if expected is not None and seen.get(offset) != expected.value:
-                raise self.complain(
+                raise self.violation(
                     f"{at} at {offset} is to have {expected.value!r}; {view.consumer} read {seen.get(offset)!r}"
                 )
 
@@ -280,7 +280,7 @@ class AckedNotLost(Checker):
         there = self._there[at]
         gone = [offset for offset in there if offset < log_start]
         if gone and at.topic not in self.rules.shortened:
-            raise self.complain(f"{at} begins at {log_start}, though nothing may delete what is before")
+            raise self.violation(f"{at} begins at {log_start}, though nothing may delete what is before")
         for offset in gone:
             del there[offset]
 
@@ -296,39 +296,39 @@ class AckedNotLost(Checker):
             is_superseded = seen is None and last_of_key.get(expected.key, -1) > offset
             if at.topic in self.rules.compacted and (is_superseded or self._may_be_aborted(expected)):
                 continue
-            raise self.complain(
+            raise self.violation(
                 f"{at} at {offset} is to have {expected.value!r}; in the end, from {audit.start} to {audit.end},"
                 f" it has {seen and seen.value!r}"
             )
 
-    def _may_be_aborted(self, record: Written) -> bool:
+    def _may_be_aborted(self, record: ProducedRecord) -> bool:
         """Cleaning takes the records of aborted transactions, whatever their keys."""
-        batch, _ = self.register.batches[record.value]
-        return batch.txn is not None and batch.txn.end is not End.COMMITTED
+        batch, _ = self.sent.batches[record.value]
+        return batch.txn is not None and batch.txn.end is not TxnEnd.COMMITTED
 
 
 class OrderKept(Checker):
     """A consumer's offsets rise, and an idempotent producer's records come in the order they were sent in."""
 
-    def __init__(self, rules: Rules, ground: Ground, register: Register) -> None:
-        super().__init__(rules, ground, register)
+    def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
+        super().__init__(rules, durability, sent)
         self._last: dict[tuple[str, TopicPartition, str], int] = {}
         """By reader, partition and producer: the number of the last record."""
 
     def see(self, event: Event) -> None:
         match event:
-            case Viewed():
+            case FetchReceived():
                 offsets = [record.offset for record in event.records]
                 if offsets != sorted(set(offsets)) or any(
                     not event.start <= each < event.stop for each in offsets
                 ):
-                    raise self.complain(
+                    raise self.violation(
                         f"{event.consumer} read {event.at} {event.start}..{event.stop} and got {offsets}"
                     )
-                if not self.ground.is_past(event.incarnation):
+                if not self.durability.is_past(event.incarnation):
                     for record in event.records:
                         self._check(event.consumer, event.at, record.offset, record.value)
-            case Moved(consumer, at):
+            case PositionMoved(consumer, at):
                 for key in [each for each in self._last if each[:2] == (consumer, at)]:
                     del self._last[key]
             case PowerCut():
@@ -338,13 +338,13 @@ class OrderKept(Checker):
                 pass
 
     def _check(self, reader: str, at: TopicPartition, offset: Offset, value: bytes) -> None:
-        found = self.register.batches.get(value)
+        found = self.sent.batches.get(value)
         if found is None or len(found[0].identities) != 1:
             return  # a plain producer's; or one that had to begin anew, which may reorder
         batch, record = found
         last = self._last.get((reader, at, batch.producer), -1)
         if record.number <= last:
-            raise self.complain(
+            raise self.violation(
                 f"{reader} read record {record.number} of {batch.producer} in {at} at {offset}, after {last}"
             )
         self._last[reader, at, batch.producer] = record.number
@@ -357,8 +357,8 @@ class HighWatermarkNeverBack(Checker):
     learn later how far the last one had come, and so may one that had the partition before.
     """
 
-    def __init__(self, rules: Rules, ground: Ground, register: Register) -> None:
-        super().__init__(rules, ground, register)
+    def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
+        super().__init__(rules, durability, sent)
         self._highest: dict[TopicPartition, dict[int, Offset]] = defaultdict(dict)
         """By process."""
         self._bounds: dict[tuple[str, int], dict[TopicPartition, dict[int, Offset]]] = {}
@@ -367,29 +367,29 @@ class HighWatermarkNeverBack(Checker):
 
     def see(self, event: Event) -> None:
         match event:
-            case Asked(request, partitions):
+            case FetchSent(request, partitions):
                 self._bounds.pop(self._last_request.get(request[0], request), None)
                 self._last_request[request[0]] = request
                 self._bounds[request] = {at: dict(self._highest[at]) for at in partitions}
-            case Viewed():
+            case FetchReceived():
                 highest = self._bounds[event.request][event.at]
                 if self.rules.is_replicated:
                     highest = {event.incarnation: highest.get(event.incarnation, 0)}
                 bound = max(highest.values(), default=0)
                 if event.high_watermark < bound:
-                    raise self.complain(
+                    raise self.violation(
                         f"{event.at} had {bound}, and showed {event.high_watermark} to {event.consumer}"
                     )
-                if not self.ground.is_past(event.incarnation):
+                if not self.durability.is_past(event.incarnation):
                     self._raise(event.at, event.incarnation, event.high_watermark)
             case Acked(batch, base_offset, _, incarnation) if batch.acks == -1 and base_offset >= 0:
-                if not self.ground.is_past(incarnation):
+                if not self.durability.is_past(incarnation):
                     self._raise(batch.at, incarnation, base_offset + len(batch.records))
-            case ReplicaMade(incarnation, at):
+            case ReplicaCreated(incarnation, at):
                 self._forget(incarnation, at)
             case PowerCut():
                 for at, highest in self._highest.items():
-                    self._highest[at] = {0: min(max(highest.values(), default=0), self.ground.firm[at])}
+                    self._highest[at] = {0: min(max(highest.values(), default=0), self.durability.firm[at])}
             case _:
                 pass
 
@@ -406,8 +406,8 @@ class HighWatermarkNeverBack(Checker):
 class ProducersRemembered(Checker):
     """A producer id is given out once, and the node knows the sequences of what it has acknowledged."""
 
-    def __init__(self, rules: Rules, ground: Ground, register: Register) -> None:
-        super().__init__(rules, ground, register)
+    def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
+        super().__init__(rules, durability, sent)
         self._owners: dict[int, str] = {}
         self._excused: set[str] = set()
         """Producers whose acknowledged records a power cut could take."""
@@ -418,7 +418,9 @@ class ProducersRemembered(Checker):
             case GotProducerId(producer, producer_id, _, _):
                 if producer_id in self._owners:
                     owner = self._owners[producer_id]
-                    raise self.complain(f"producer id {producer_id} of {owner} was given to {producer} again")
+                    raise self.violation(
+                        f"producer id {producer_id} of {owner} was given to {producer} again"
+                    )
                 self._owners[producer_id] = producer
                 self._excused.discard(producer)
             case Acked(batch, _, survives, _) if batch.identities:
@@ -433,6 +435,6 @@ class ProducersRemembered(Checker):
                 if batch.at.topic in self.rules.renewed:
                     return  # what comes behind it may have begun the topic's next life
                 if code in (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID):
-                    raise self.complain(f"{batch} comes next, and is refused with {ErrorCode(code).name}")
+                    raise self.violation(f"{batch} comes next, and is refused with {ErrorCode(code).name}")
             case _:
                 pass

@@ -4,13 +4,13 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from penstock.base.ids import Offset, TopicPartition
-from penstock.sim.checkers.history import Acked, Audited, Batch, Event, Sent, TopicMet, Viewed
-from penstock.sim.checkers.records import Checker, Ground, Register, Rules
+from penstock.sim.checkers.history import Acked, Audited, Batch, Event, FetchReceived, Sent, TopicDescribed
+from penstock.sim.checkers.records import Checker, Durability, Rules, SentRecords
 from penstock.sim.topic_lives import (
     Deleted,
-    DeletionAsked,
     DeletionLost,
-    LifeBegun,
+    DeletionSent,
+    LifeStarted,
     ReadByName,
     is_life,
     topic_name,
@@ -24,8 +24,8 @@ class LivesApart(Checker):
     deletion was asked for that a life came after, is not in that life; and no view has records of two lives.
     """
 
-    def __init__(self, rules: Rules, ground: Ground, register: Register) -> None:
-        super().__init__(rules, ground, register)
+    def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
+        super().__init__(rules, durability, sent)
         self._deletions: dict[str, int] = defaultdict(int)
         """How often a topic's deletion was asked for."""
         self._settled: dict[Batch, int] = {}
@@ -35,15 +35,15 @@ class LivesApart(Checker):
 
     def see(self, event: Event) -> None:
         match event:
-            case DeletionAsked(topic, _):
+            case DeletionSent(topic, _):
                 self._deletions[topic] += 1
-            case LifeBegun(topic, scope):
+            case LifeStarted(topic, scope):
                 self._began[scope] = self._deletions[topic]
             case Acked(batch, _, _, _) if batch.at.topic in self.rules.renewed and batch.sends == 1:
                 self._settled[batch] = self._deletions[batch.at.topic]
             case Sent(batch):
                 self._settled.pop(batch, None)
-            case Viewed() | Audited() if is_life(event.at.topic):
+            case FetchReceived() | Audited() if is_life(event.at.topic):
                 self._check(event.at, ((each.offset, each.value) for each in event.records))
             case ReadByName(consumer, at, values):
                 self._check_view(consumer, at, values)
@@ -53,29 +53,31 @@ class LivesApart(Checker):
     def _check(self, at: TopicPartition, records: Iterable[tuple[Offset, bytes]]) -> None:
         began = self._began.get(at.topic, 0)
         for offset, value in records:
-            batch, _ = self.register.batches.get(value, (None, None))
+            batch, _ = self.sent.batches.get(value, (None, None))
             if batch is not None and self._settled.get(batch, began) < began:
-                raise self.complain(
+                raise self.violation(
                     f"{at} at {offset} has {value!r}, which was acknowledged before this life began"
                 )
 
     def _check_view(self, consumer: str, at: TopicPartition, values: list[tuple[Offset, bytes]]) -> None:
         lives = set[str]()
         for offset, value in values:
-            batch, _ = self.register.batches.get(value, (None, None))
+            batch, _ = self.sent.batches.get(value, (None, None))
             if batch is None or topic_name(batch.at.topic) != at.topic or batch.at.partition != at.partition:
-                raise self.complain(f"{consumer} read {value!r} in {at} at {offset}, which nobody sent there")
+                raise self.violation(
+                    f"{consumer} read {value!r} in {at} at {offset}, which nobody sent there"
+                )
             if is_life(batch.at.topic):
                 lives.add(batch.at.topic)
         if len(lives) > 1:
-            raise self.complain(f"{consumer} read records of {sorted(lives)} in {at} at once")
+            raise self.violation(f"{consumer} read records of {sorted(lives)} in {at} at once")
 
 
 class TopicsEndOnPurpose(Checker):
     """In the end a topic is in a life that was not deleted, and every other life of it was."""
 
-    def __init__(self, rules: Rules, ground: Ground, register: Register) -> None:
-        super().__init__(rules, ground, register)
+    def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
+        super().__init__(rules, durability, sent)
         self._met: dict[str, set[str]] = defaultdict(set)
         self._condemned: set[str] = set()
         """Lives that may be over."""
@@ -86,11 +88,11 @@ class TopicsEndOnPurpose(Checker):
 
     def see(self, event: Event) -> None:
         match event:
-            case TopicMet(name, _, _) if is_life(name):
+            case TopicDescribed(name, _, _) if is_life(name):
                 self._met[topic_name(name)].add(name)
-            case LifeBegun(topic, scope):
+            case LifeStarted(topic, scope):
                 self._met[topic].add(scope)
-            case DeletionAsked(topic, scope):
+            case DeletionSent(topic, scope):
                 self._condemned |= self._met[topic] if scope is None else {scope}
             case DeletionLost(topic):
                 self._vague.add(topic)
@@ -104,10 +106,10 @@ class TopicsEndOnPurpose(Checker):
     def _check_end(self, last: str) -> None:
         topic = topic_name(last)
         if last in self._over:
-            raise self.complain(f"{last} was deleted, and is there in the end")
+            raise self.violation(f"{last} was deleted, and is there in the end")
         if topic not in self._vague:
             for scope in sorted(self._met[topic] - self._condemned - {last}):
-                raise self.complain(f"{scope} was never deleted, and in the end there is {last}")
+                raise self.violation(f"{scope} was never deleted, and in the end there is {last}")
 
 
 LIFE_CHECKERS = LivesApart, TopicsEndOnPurpose

@@ -1,8 +1,8 @@
 """All clients of a run: who makes the topics, who writes, who reads, alone and in groups."""
 
-from penstock.sim.clients.all_door_clients import DoorCrew
+from penstock.sim.clients.all_door_clients import AllDoorClients
 from penstock.sim.clients.classic_members import ClassicMember
-from penstock.sim.clients.client import Admin, Client, Stage
+from penstock.sim.clients.client import Admin, Client, ClientContext
 from penstock.sim.clients.consumer_members import ConsumerMember
 from penstock.sim.clients.consumers import Consumer, Rereader
 from penstock.sim.clients.members import Member
@@ -17,7 +17,7 @@ from penstock.sim.clients.renewed_topic_clients import (
     ProducerByName,
 )
 from penstock.sim.clients.slow_readers import SlowReader
-from penstock.sim.clients.topic_renewer import Renewer
+from penstock.sim.clients.topic_renewer import TopicRenewer
 from penstock.sim.clients.transactional import TransactionalProducer, Worker
 from penstock.sim.clients.voter_changer import VoterChanger
 from penstock.sim.scenario import Scenario
@@ -26,43 +26,43 @@ from penstock.sim.world.machine import CONTROLLER_PORT
 DOORS_WAIT_US = 50_000
 
 
-class Crew:
-    def __init__(self, scenario: Scenario, stage: Stage) -> None:
-        self._stage = stage
+class AllClients:
+    def __init__(self, scenario: Scenario, context: ClientContext) -> None:
+        self._context = context
         self._admin = Admin(
-            stage,
+            context,
             [
                 NewTopic(each.name, each.partition_count, each.configs, each.replication)
                 for each in scenario.topics
             ],
         )
         together = scenario.coordination
-        self._producers = [Producer(plan, stage) for plan in scenario.producers]
-        self._producers += [pipelined_producer(plan, stage) for plan in scenario.pipelined]
-        self._consumers = [Consumer(plan, stage) for plan in scenario.consumers]
-        self._consumers += [Rereader(plan, stage) for plan in scenario.rereaders]
-        self._consumers += [SlowReader(plan, stage) for plan in scenario.slow_readers]
+        self._producers = [Producer(plan, context) for plan in scenario.producers]
+        self._producers += [pipelined_producer(plan, context) for plan in scenario.pipelined]
+        self._consumers = [Consumer(plan, context) for plan in scenario.consumers]
+        self._consumers += [Rereader(plan, context) for plan in scenario.rereaders]
+        self._consumers += [SlowReader(plan, context) for plan in scenario.slow_readers]
         self._members: list[Member] = [
-            (ConsumerMember if plan.is_consumer_protocol else ClassicMember)(plan, stage)
+            (ConsumerMember if plan.is_consumer_protocol else ClassicMember)(plan, context)
             for plan in together.members
         ]
-        self._transactional = [TransactionalProducer(plan, stage) for plan in together.transactional]
-        self._workers = [Worker(plan, stage) for plan in together.workers]
+        self._transactional = [TransactionalProducer(plan, context) for plan in together.transactional]
+        self._workers = [Worker(plan, context) for plan in together.workers]
         for renewal in scenario.renewals:
-            self._producers += [ProducerById(each, stage) for each in renewal.producers]
-            self._producers += [ProducerByName(each, stage) for each in renewal.producers_by_name]
-            self._consumers += [ConsumerById(each, stage) for each in renewal.consumers]
-            self._consumers += [ConsumerByName(each, stage) for each in renewal.consumers_by_name]
-        self._renewers = [Renewer(each, stage) for each in scenario.renewals]
-        self._doors = [] if scenario.doors is None else [DoorCrew(scenario.doors, stage)]
+            self._producers += [ProducerById(each, context) for each in renewal.producers]
+            self._producers += [ProducerByName(each, context) for each in renewal.producers_by_name]
+            self._consumers += [ConsumerById(each, context) for each in renewal.consumers]
+            self._consumers += [ConsumerByName(each, context) for each in renewal.consumers_by_name]
+        self._renewers = [TopicRenewer(each, context) for each in scenario.renewals]
+        self._doors = [] if scenario.doors is None else [AllDoorClients(scenario.doors, context)]
         plan = scenario.cluster
         self._operators = (
-            [Operator(stage, plan.operate_us_mean, scenario.topics, plan.nodes, plan.replicas_min)]
+            [Operator(context, plan.operate_us_mean, scenario.topics, plan.nodes, plan.replicas_min)]
             if plan.operate_us_mean
             else []
         )
         self._voter_changers = (
-            [VoterChanger(stage, plan.voter_changes_us_mean, plan.voting, CONTROLLER_PORT)]
+            [VoterChanger(context, plan.voter_changes_us_mean, plan.voting, CONTROLLER_PORT)]
             if plan.voter_changes_us_mean
             else []
         )
@@ -90,7 +90,7 @@ class Crew:
     def _start_doors(self) -> None:
         """When the topics are there: those who write over HTTP would have them made as nodes make them by default."""
         if not self._admin.is_done:
-            self._stage.schedule.later(DOORS_WAIT_US, self._start_doors)
+            self._context.schedule.later(DOORS_WAIT_US, self._start_doors)
             return
         for doors in self._doors:
             doors.start()

@@ -2,29 +2,29 @@
 
 from itertools import count
 
-from penstock.sim.clients.client import Stage
+from penstock.sim.clients.client import ClientContext
 from penstock.sim.clients.http_clients import DoorClient, DoorsPlan, HttpMember, HttpProducer
 from penstock.sim.clients.line_clients import LineConsumer, LineProducer
 
 HTTP_GROUP = "web"
 
 
-class DoorCrew:
-    def __init__(self, plan: DoorsPlan, stage: Stage) -> None:
+class AllDoorClients:
+    def __init__(self, plan: DoorsPlan, context: ClientContext) -> None:
         ids = count(1)
 
         def numbers() -> int:
             return next(ids)
 
         self._members: list[DoorClient] = [
-            HttpMember(f"web-{number}", stage, plan, HTTP_GROUP, numbers)
+            HttpMember(f"web-{number}", context, plan, HTTP_GROUP, numbers)
             for number in range(1, plan.members + 1)
         ]
         self._others: list[DoorClient] = [
-            *(HttpProducer(f"poster-{each}", stage, plan) for each in range(1, plan.producers + 1)),
-            *(LineProducer(f"liner-{each}", stage, plan) for each in range(1, plan.line_producers + 1)),
+            *(HttpProducer(f"poster-{each}", context, plan) for each in range(1, plan.producers + 1)),
+            *(LineProducer(f"liner-{each}", context, plan) for each in range(1, plan.line_producers + 1)),
             *(
-                LineConsumer(f"tail-{each}", stage, plan, f"tail-{each}", numbers)
+                LineConsumer(f"tail-{each}", context, plan, f"tail-{each}", numbers)
                 for each in range(1, plan.line_consumers + 1)
             ),
         ]

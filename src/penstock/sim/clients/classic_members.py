@@ -1,17 +1,17 @@
 """Members of the classic protocol: they join, and sync; whoever leads gives each member its partitions."""
 
 from penstock.base.errors import ErrorCode
-from penstock.sim.clients import group_messages as speech
-from penstock.sim.clients.client import Stage
+from penstock.sim.clients import group_messages
+from penstock.sim.clients.client import ClientContext
 from penstock.sim.clients.group_messages import JoinTerms, Membership
 from penstock.sim.clients.members import Member, MemberPlan
-from penstock.sim.clients.txn_terms import MEMBER_GONE
+from penstock.sim.clients.txn_plan import MEMBER_GONE
 from penstock.wire import Api
 
 
 class ClassicMember(Member):
-    def __init__(self, plan: MemberPlan, stage: Stage) -> None:
-        super().__init__(plan, stage)
+    def __init__(self, plan: MemberPlan, context: ClientContext) -> None:
+        super().__init__(plan, context)
         self._is_joining = False
 
     def disconnected(self) -> None:
@@ -30,16 +30,16 @@ class ClassicMember(Member):
         terms = JoinTerms(plan.session_timeout_ms, plan.rebalance_timeout_ms, plan.instance_id)
         version = self.versions[Api.JOIN_GROUP]
         self.trace(f"joins {plan.group} as {self.who.member_id or 'a new member'}")
-        body = speech.join_group(version, self.who, terms, self.topic.name)
+        body = group_messages.join_group(version, self.who, terms, self.topic.name)
 
         def heard(version: int, body: memoryview) -> None:
             self._is_joining = False
             if turn == self._turn:
-                self._joined(speech.read_join_group(version, body))
+                self._joined(group_messages.read_join_group(version, body))
 
         self.ask_coordinator(Api.JOIN_GROUP, body, heard)
 
-    def _joined(self, reply: speech.Joined) -> None:
+    def _joined(self, reply: group_messages.JoinReply) -> None:
         if reply.code == ErrorCode.MEMBER_ID_REQUIRED:
             self.who = self.who._replace(member_id=reply.member_id)
             self.enter()
@@ -56,11 +56,11 @@ class ClassicMember(Member):
             assigned = share_out(self._all, sorted(reply.members))
         self.trace(f"is {reply.member_id} in generation {reply.generation}; gives {assigned}")
         turn = self._turn
-        body = speech.sync_group(self.versions[Api.SYNC_GROUP], self.who, self.topic.name, assigned)
+        body = group_messages.sync_group(self.versions[Api.SYNC_GROUP], self.who, self.topic.name, assigned)
 
         def heard(version: int, body: memoryview) -> None:
             if turn == self._turn:
-                self._synced(*speech.read_sync_group(version, body))
+                self._synced(*group_messages.read_sync_group(version, body))
 
         self.ask_coordinator(Api.SYNC_GROUP, body, heard)
 
@@ -98,7 +98,7 @@ class ClassicMember(Member):
         def heard(version: int, body: memoryview) -> None:
             if turn != self._turn:
                 return
-            code = speech.read_heartbeat(version, body)
+            code = group_messages.read_heartbeat(version, body)
             if code == ErrorCode.NONE:
                 self.lease(self.partitions, renewal)
             elif code in MEMBER_GONE:
@@ -109,7 +109,9 @@ class ClassicMember(Member):
                 self.denied("Heartbeat", code)
             self._beat_soon()
 
-        self.ask_coordinator(Api.HEARTBEAT, speech.heartbeat(self.versions[Api.HEARTBEAT], self.who), heard)
+        self.ask_coordinator(
+            Api.HEARTBEAT, group_messages.heartbeat(self.versions[Api.HEARTBEAT], self.who), heard
+        )
 
     def expelled(self, code: int) -> None:
         if self._is_joining:
@@ -132,10 +134,10 @@ class ClassicMember(Member):
         self.trace("leaves")
         who = self.who
         self.forget()
-        body = speech.leave_group(self.versions[Api.LEAVE_GROUP], who)
+        body = group_messages.leave_group(self.versions[Api.LEAVE_GROUP], who)
 
         def heard(version: int, body: memoryview) -> None:
-            code = speech.read_leave_group(version, body)
+            code = group_messages.read_leave_group(version, body)
             if code:
                 self.denied("LeaveGroup", code)
             self.again_soon(self.enter)

@@ -13,14 +13,14 @@ from typing import Protocol
 
 from penstock.base.errors import ErrorCode
 from penstock.sim.checkers import history
-from penstock.sim.clients import messages as speech
-from penstock.sim.clients.connection import BadReply, Line
-from penstock.sim.clients.ports import Connection, Exchange, Timetable
+from penstock.sim.clients import messages
+from penstock.sim.clients.connection import BadReply, RequestConnection
+from penstock.sim.clients.ports import ClientNetwork, Connection, Scheduler
 from penstock.sim.world.schedule import Event
 from penstock.wire import KAFKA_RANGES, Api
 from penstock.wire.peers import Address
 
-__all__ = ["Admin", "BadReply", "Client", "Recorder", "Stage", "TopicClient", "code_name"]
+__all__ = ["Admin", "BadReply", "Client", "ClientContext", "Recorder", "TopicClient", "code_name"]
 
 REQUEST_TIMEOUT_US = 8_000_000
 """Longer than anything takes that works: a reply that is not there by then never comes."""
@@ -47,11 +47,11 @@ class Recorder(Protocol):
 
 
 @dataclass(frozen=True)
-class Stage:
+class ClientContext:
     """What all clients share."""
 
-    schedule: Timetable
-    network: Exchange
+    schedule: Scheduler
+    network: ClientNetwork
     recorder: Recorder
     bootstrap: tuple[Address, ...] = (Address("127.0.0.1", 9092),)
     """Where they dial first."""
@@ -72,15 +72,15 @@ class Stage:
 class Client:
     """Connects by itself once started. What to do with a connection is said by `ready`."""
 
-    def __init__(self, name: str, stage: Stage) -> None:
+    def __init__(self, name: str, context: ClientContext) -> None:
         self.name = name
-        self.stage = stage
-        self.rng: Random = stage.schedule.rng(f"client {name}")
+        self.context = context
+        self.rng: Random = context.schedule.rng(f"client {name}")
         self.versions: dict[Api, int] = {}
-        self._home: Line | None = None
-        self._lines: dict[Address, Line] = {}
+        self._home: RequestConnection | None = None
+        self._connections: dict[Address, RequestConnection] = {}
         """All that are not over, the home among them."""
-        self._heard_on: Line | None = None
+        self._heard_on: RequestConnection | None = None
         self._is_over = False
 
     # -- for subclasses --------------------------------------------------------------------------------
@@ -99,7 +99,7 @@ class Client:
     # -- connecting ------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        self.stage.schedule.later(self.rng.randrange(1, 30_000), self._dial)
+        self.context.schedule.later(self.rng.randrange(1, 30_000), self._dial)
 
     def end(self) -> None:
         """Do nothing any more."""
@@ -126,16 +126,18 @@ class Client:
 
     def _dial(self) -> None:
         if not self._is_over and self._home is None:
-            self._home = self._line(self.rng.choice(self.stage.bootstrap))
+            self._home = self._connection_to(self.rng.choice(self.context.bootstrap))
 
-    def _line(self, to: Address) -> Line:
-        line = self._lines.get(to)
+    def _connection_to(self, to: Address) -> RequestConnection:
+        line = self._connections.get(to)
         if line is None:
-            stage = self.stage
-            line = self._lines[to] = Line(self, stage.network, stage.schedule, to, stage.request_timeout_us)
+            context = self.context
+            line = self._connections[to] = RequestConnection(
+                self, context.network, context.schedule, to, context.request_timeout_us
+            )
         return line
 
-    def line_open(self, line: Line) -> None:
+    def connection_open(self, line: RequestConnection) -> None:
         if self._is_over:
             line.close()
         elif line is self._home:
@@ -143,32 +145,32 @@ class Client:
             line.ask(
                 Api.API_VERSIONS,
                 version,
-                speech.api_versions(version),
+                messages.api_versions(version),
                 self._learn_versions,
                 lambda: None,
             )
 
-    def line_over(self, line: Line) -> None:
-        if self._lines.get(line.to) is line:
+    def connection_over(self, line: RequestConnection) -> None:
+        if self._connections.get(line.to) is line:
             if line.link is not None:
                 self.trace("lost its connection")
             self._start_over()
 
-    def hearing(self, line: Line) -> None:
+    def hearing(self, line: RequestConnection) -> None:
         self._heard_on = line
 
     def _start_over(self) -> None:
-        lines, self._lines = list(self._lines.values()), {}
+        lines, self._connections = list(self._connections.values()), {}
         self._home = None
         for line in lines:
             line.close()
         if any(line.link is not None for line in lines):
             self.disconnected()
         if not self._is_over:
-            self.later(self.stage.patience * self.rng.randrange(5_000, 100_000), self._dial)
+            self.later(self.context.patience * self.rng.randrange(5_000, 100_000), self._dial)
 
     def _learn_versions(self, version: int, body: memoryview) -> None:
-        served = speech.read_api_versions(version, body)
+        served = messages.read_api_versions(version, body)
         self.versions = {}
         for api, known in KAFKA_RANGES.items():
             low, high = served.get(api, (1, 0))
@@ -197,14 +199,14 @@ class Client:
         """Send a request that has no reply."""
         self._to(to).tell(api, self.versions[api], body)
 
-    def _to(self, to: Address | None) -> Line:
+    def _to(self, to: Address | None) -> RequestConnection:
         assert self._home is not None
-        return self._home if to is None else self._line(to)
+        return self._home if to is None else self._connection_to(to)
 
     # -- small things ----------------------------------------------------------------------------------
 
     def later(self, delay_us: int, call: Callable[[], None]) -> Event:
-        return self.stage.schedule.later(delay_us, call)
+        return self.context.schedule.later(delay_us, call)
 
     def again_soon(self, call: Callable[[], None]) -> None:
         """Do something a little later, if the connection is the same then."""
@@ -214,13 +216,13 @@ class Client:
             if link is self.link and link is not None:
                 call()
 
-        self.later(self.stage.patience * self.rng.randrange(2_000, 30_000), again)
+        self.later(self.context.patience * self.rng.randrange(2_000, 30_000), again)
 
     def record(self, event: history.Event) -> None:
-        self.stage.recorder.record(event)
+        self.context.recorder.record(event)
 
     def trace(self, line: str) -> None:
-        self.stage.recorder.trace(f"{self.name} {line}")
+        self.context.recorder.trace(f"{self.name} {line}")
 
 
 def code_name(code: int) -> str:
@@ -233,9 +235,9 @@ class TopicClient(Client):
     creates_topic = False
     """Whether asking for the topic may create it."""
 
-    def __init__(self, name: str, stage: Stage, topic: str) -> None:
-        super().__init__(name, stage)
-        self.topic = speech.TopicName(topic, None)
+    def __init__(self, name: str, context: ClientContext, topic: str) -> None:
+        super().__init__(name, context)
+        self.topic = messages.TopicName(topic, None)
         self.scope = topic
         """What events call the topic: by its name, unless that may mean another topic tomorrow."""
         self.partitions: list[int] = []
@@ -258,11 +260,11 @@ class TopicClient(Client):
         if self.link is None:
             return
         version = self.versions[Api.METADATA]
-        body = speech.metadata(version, [self.topic.name], create=self.creates_topic)
+        body = messages.metadata(version, [self.topic.name], create=self.creates_topic)
         self.ask(Api.METADATA, body, heard)
 
     def _found_topic(self, version: int, body: memoryview) -> None:
-        (seen,) = speech.read_metadata(version, body)
+        (seen,) = messages.read_metadata(version, body)
         if seen.code or not seen.partitions or self.is_past(seen.topic):
             self.trace(f"finds {self.topic.name}: {code_name(seen.code)}")
             self.again_soon(self._find_topic)
@@ -273,11 +275,11 @@ class TopicClient(Client):
         if len(self.leaders) < len(seen.partitions):
             self.refresh_leaders()
 
-    def meet(self, seen: speech.TopicSeen) -> None:
+    def meet(self, seen: messages.TopicMetadata) -> None:
         """The topic is there, and this is what it is like."""
-        self.record(history.TopicMet(seen.topic.name, seen.topic.id, len(seen.partitions)))
+        self.record(history.TopicDescribed(seen.topic.name, seen.topic.id, len(seen.partitions)))
 
-    def is_past(self, topic: speech.TopicName) -> bool:
+    def is_past(self, topic: messages.TopicName) -> bool:
         """Whether a node tells of a topic that the client knows to be over."""
         return False
 
@@ -296,13 +298,13 @@ class TopicClient(Client):
 
     def _refreshed(self, version: int, body: memoryview) -> None:
         self._is_refreshing = False
-        (seen,) = speech.read_metadata(version, body)
+        (seen,) = messages.read_metadata(version, body)
         if not seen.code and seen.partitions:
             self.refreshed(seen)
         if len(self.leaders) < len(seen.partitions):
             self.refresh_leaders()
 
-    def refreshed(self, seen: speech.TopicSeen) -> None:
+    def refreshed(self, seen: messages.TopicMetadata) -> None:
         """Who leads is known again."""
         self.leaders = seen.leaders
 
@@ -310,8 +312,8 @@ class TopicClient(Client):
 class Admin(Client):
     """Creates the topics of a run, and has done its part."""
 
-    def __init__(self, stage: Stage, topics: list[speech.NewTopic]) -> None:
-        super().__init__("admin", stage)
+    def __init__(self, context: ClientContext, topics: list[messages.NewTopic]) -> None:
+        super().__init__("admin", context)
         self._topics = topics
 
     @property
@@ -320,11 +322,11 @@ class Admin(Client):
 
     def ready(self) -> None:
         if self._topics and self.link is not None:
-            body = speech.create_topics(self.versions[Api.CREATE_TOPICS], self._topics)
+            body = messages.create_topics(self.versions[Api.CREATE_TOPICS], self._topics)
             self.ask(Api.CREATE_TOPICS, body, self._created)
 
     def _created(self, version: int, body: memoryview) -> None:
-        for name, code in speech.read_create_topics(version, body).items():
+        for name, code in messages.read_create_topics(version, body).items():
             self.trace(f"creates {name}: {code_name(code)}")
             if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
                 self._topics = [each for each in self._topics if each.name != name]

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from penstock.sim.checkers.history import Event as Seen
+from penstock.sim.checkers.history import Event as HistoryEvent
 from penstock.sim.checkers.history import Overdue, Replied
-from penstock.sim.clients.ports import Connection, Exchange, Timetable
+from penstock.sim.clients.ports import ClientNetwork, Connection, Scheduler
 from penstock.sim.world.schedule import Event
 from penstock.wire import Api, parse_response_header, request_frame
 from penstock.wire.peers import Address
@@ -31,15 +31,15 @@ class Owner(Protocol):
 
     name: str
 
-    def line_open(self, line: "Line") -> None: ...
+    def connection_open(self, line: "RequestConnection") -> None: ...
 
-    def line_over(self, line: "Line") -> None:
+    def connection_over(self, line: "RequestConnection") -> None:
         """It was refused, lost, or is overdue; whoever waited on it has been told."""
 
-    def hearing(self, line: "Line") -> None:
+    def hearing(self, line: "RequestConnection") -> None:
         """A reply has come on it, and is about to be heard."""
 
-    def record(self, event: Seen) -> None: ...
+    def record(self, event: HistoryEvent) -> None: ...
 
 
 @dataclass
@@ -53,11 +53,11 @@ class Pending:
     timer: Event
 
 
-class Line:
-    """Implements `Caller`."""
+class RequestConnection:
+    """Implements `NetworkClient`."""
 
     def __init__(
-        self, owner: Owner, network: Exchange, schedule: Timetable, to: Address, timeout_us: int
+        self, owner: Owner, network: ClientNetwork, schedule: Scheduler, to: Address, timeout_us: int
     ) -> None:
         self.to = to
         self.link: Connection | None = None
@@ -120,7 +120,7 @@ class Line:
         for frame in self._unsent:
             link.send(frame)
         self._unsent.clear()
-        self._owner.line_open(self)
+        self._owner.connection_open(self)
 
     def refused(self) -> None:
         self._end()
@@ -171,7 +171,7 @@ class Line:
     def _give_up(self) -> None:
         if not self.is_over:
             self.close()
-            self._owner.line_over(self)
+            self._owner.connection_over(self)
 
     def _end(self) -> None:
         self._give_up()

@@ -5,11 +5,11 @@ What is taken away is given up at once: reading stops, and the next heartbeat sa
 
 from penstock.base.errors import ErrorCode
 from penstock.sim.checkers.history import Renewal
-from penstock.sim.clients import group_messages as speech
-from penstock.sim.clients.client import Stage
-from penstock.sim.clients.group_messages import Beat, Beaten, Membership
+from penstock.sim.clients import group_messages
+from penstock.sim.clients.client import ClientContext
+from penstock.sim.clients.group_messages import ConsumerHeartbeat, ConsumerHeartbeatReply, Membership
 from penstock.sim.clients.members import Member, MemberPlan
-from penstock.sim.clients.txn_terms import MEMBER_GONE
+from penstock.sim.clients.txn_plan import MEMBER_GONE
 from penstock.wire import Api
 
 LEAVING = -1
@@ -19,8 +19,8 @@ OFFSET_COMMIT_MIN = 9
 
 
 class ConsumerMember(Member):
-    def __init__(self, plan: MemberPlan, stage: Stage) -> None:
-        super().__init__(plan, stage)
+    def __init__(self, plan: MemberPlan, context: ClientContext) -> None:
+        super().__init__(plan, context)
         self._incarnations = 0
         self._is_full = True
         """Whether the next heartbeat says everything."""
@@ -72,23 +72,23 @@ class ConsumerMember(Member):
         turn, renewal, owned = self._turn, self.renewal(), list(self.partitions)
         # What it does not name any more it has given up.
         self._shrink_lease(owned)
-        beat = Beat(self.who, self.member_plan.rebalance_timeout_ms, self.topic, is_full, owned)
+        beat = ConsumerHeartbeat(self.who, self.member_plan.rebalance_timeout_ms, self.topic, is_full, owned)
         self._is_full = False
 
         def heard(version: int, body: memoryview) -> None:
             if turn == self._turn:
-                self._heard(renewal, owned, speech.read_consumer_group_heartbeat(version, body))
+                self._heard(renewal, owned, group_messages.read_consumer_group_heartbeat(version, body))
 
         version = self.versions[Api.CONSUMER_GROUP_HEARTBEAT]
         self.ask_coordinator(
-            Api.CONSUMER_GROUP_HEARTBEAT, speech.consumer_group_heartbeat(version, beat), heard
+            Api.CONSUMER_GROUP_HEARTBEAT, group_messages.consumer_group_heartbeat(version, beat), heard
         )
 
     def _shrink_lease(self, owned: list[int]) -> None:
         if self._renewal is not None and self.session_end_us(self._renewal) > self.now_us:
             self.lease(owned, self._renewal)
 
-    def _heard(self, renewal: Renewal, owned: list[int], reply: Beaten) -> None:
+    def _heard(self, renewal: Renewal, owned: list[int], reply: ConsumerHeartbeatReply) -> None:
         if reply.code:
             self.denied("ConsumerGroupHeartbeat", reply.code)
             if reply.code in MEMBER_GONE:
@@ -141,14 +141,14 @@ class ConsumerMember(Member):
         who = self.who._replace(generation=LEAVING)
         self.forget()
         version = self.versions[Api.CONSUMER_GROUP_HEARTBEAT]
-        beat = Beat(who, -1, self.topic, is_full=False, owned=None)
+        beat = ConsumerHeartbeat(who, -1, self.topic, is_full=False, owned=None)
 
         def heard(version: int, body: memoryview) -> None:
-            reply = speech.read_consumer_group_heartbeat(version, body)
+            reply = group_messages.read_consumer_group_heartbeat(version, body)
             if reply.code:
                 self.denied("ConsumerGroupHeartbeat", reply.code)
             self.again_soon(self.enter)
 
         self.ask_coordinator(
-            Api.CONSUMER_GROUP_HEARTBEAT, speech.consumer_group_heartbeat(version, beat), heard
+            Api.CONSUMER_GROUP_HEARTBEAT, group_messages.consumer_group_heartbeat(version, beat), heard
         )

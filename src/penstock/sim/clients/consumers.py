@@ -14,9 +14,16 @@ from penstock.base.errors import ErrorCode
 from penstock.base.ids import Offset, TopicPartition
 from penstock.records import LOG_OVERHEAD, ControlType, RecordBatch, parse_control
 from penstock.records.batch import LENGTH_AT
-from penstock.sim.checkers.history import Asked, Audited, Delivered, Moved, Seen, Viewed
-from penstock.sim.clients import messages as speech
-from penstock.sim.clients.client import NOT_THERE, BadReply, Stage, TopicClient, code_name
+from penstock.sim.checkers.history import (
+    Audited,
+    Delivered,
+    FetchReceived,
+    FetchSent,
+    PositionMoved,
+    ReadRecord,
+)
+from penstock.sim.clients import messages
+from penstock.sim.clients.client import NOT_THERE, BadReply, ClientContext, TopicClient, code_name
 from penstock.sim.clients.producers import UNKNOWN_TOPIC
 from penstock.wire import Api
 from penstock.wire.peers import Address
@@ -55,15 +62,15 @@ class ConsumerPlan:
 
 
 class Consumer(TopicClient):
-    def __init__(self, plan: ConsumerPlan, stage: Stage) -> None:
-        super().__init__(plan.name, stage, plan.topic)
+    def __init__(self, plan: ConsumerPlan, context: ClientContext) -> None:
+        super().__init__(plan.name, context, plan.topic)
         self.plan = plan
         self.positions: dict[int, Offset] = {}
         self.record_count = 0
         self._fetches = 0
         self._sessions: dict[Address, tuple[int, int]] = {}
         """With each leader: the session's id and its next epoch."""
-        self._told: dict[Address, dict[int, speech.Wish]] = {}
+        self._told: dict[Address, dict[int, messages.PartitionFetch]] = {}
         """What each leader has in its session."""
         self._near: dict[int, Address] = {}
         """Partitions that are read from another replica than the leader."""
@@ -108,7 +115,7 @@ class Consumer(TopicClient):
         def go_on() -> None:
             if link is not self.link or link is None or number != self._round:
                 return
-            if not self.stage.network.is_calm and self.rng.random() < self.plan.drops_link:
+            if not self.context.network.is_calm and self.rng.random() < self.plan.drops_link:
                 self.trace("hangs up")
                 self.hang_up()
                 return
@@ -136,14 +143,14 @@ class Consumer(TopicClient):
             session, told = self._sessions[leader], self._told[leader]
         plan, rng = self.plan, self.rng
         isolation = rng.randrange(2)
-        limits = speech.FetchLimits(
+        limits = messages.FetchLimits(
             rng.randint(0, plan.max_wait_ms),
             rng.randint(0, plan.min_bytes),
             rng.randint(1, 4 * plan.bytes_max),
             isolation if plan.isolation is None else plan.isolation,
         )
         wishes = [
-            speech.Wish(partition, self.positions[partition], rng.randint(1, plan.bytes_max))
+            messages.PartitionFetch(partition, self.positions[partition], rng.randint(1, plan.bytes_max))
             for partition in asked
         ]
         rng.shuffle(wishes)  # a fetch that is full before the last partition starves another one each time
@@ -160,10 +167,10 @@ class Consumer(TopicClient):
             told |= {wish.partition: wish for wish in wishes}
         self._fetches += 1
         request = self.name, self._fetches
-        self.record(Asked(request, [self._at(partition) for partition in asked]))
+        self.record(FetchSent(request, [self._at(partition) for partition in asked]))
         asked_from, number = dict(self.positions), self._round
-        rack = plan.rack if self.stage.schedule.now_us >= self._near_from_us else ""
-        body = speech.fetch(self.versions[Api.FETCH], limits, session, self.topic, wishes, rack)
+        rack = plan.rack if self.context.schedule.now_us >= self._near_from_us else ""
+        body = messages.fetch(self.versions[Api.FETCH], limits, session, self.topic, wishes, rack)
 
         def heard(version: int, body: memoryview) -> None:
             if number == self._round:
@@ -183,7 +190,7 @@ class Consumer(TopicClient):
         version: int,
         body: memoryview,
     ) -> None:
-        code, session_id, partitions = speech.read_fetch(version, body)
+        code, session_id, partitions = messages.read_fetch(version, body)
         if code:
             self.trace(f"cannot fetch: {code_name(code)}")
             if code not in SESSION_LOST:
@@ -214,17 +221,17 @@ class Consumer(TopicClient):
         else:
             self._fetch_soon()
 
-    def _goes_elsewhere(self, fetched: speech.PartitionFetched) -> bool:
+    def _goes_elsewhere(self, fetched: messages.PartitionFetched) -> bool:
         """Whether a partition is read from another replica from now on: near by, as the leader says; or from the
         leader again, where that one fails."""
         at = self._at(fetched.partition)
         if fetched.code and self._near.pop(fetched.partition, None) is not None:
             self.trace(f"reads {at} at its leader again: {code_name(fetched.code)}")
-            self._near_from_us = self.stage.schedule.now_us + NEAR_PAUSE_US
+            self._near_from_us = self.context.schedule.now_us + NEAR_PAUSE_US
             return True
         if fetched.preferred >= 0:
             self.trace(f"reads {at} at node {fetched.preferred} from now on")
-            self._near[fetched.partition] = self.stage.bootstrap[fetched.preferred - 1]
+            self._near[fetched.partition] = self.context.bootstrap[fetched.preferred - 1]
             return True
         return False
 
@@ -236,11 +243,11 @@ class Consumer(TopicClient):
             self._sessions[leader] = session_id, self._sessions[leader][1] + 1
 
     def _view(
-        self, request: tuple[str, int], position: Offset, isolation: int, fetched: speech.PartitionFetched
+        self, request: tuple[str, int], position: Offset, isolation: int, fetched: messages.PartitionFetched
     ) -> None:
         partition = fetched.partition
-        stop, seen, hidden = position, list[Seen](), list[Seen]()
-        aborted = Aborted(fetched.aborted)
+        stop, seen, hidden = position, list[ReadRecord](), list[ReadRecord]()
+        aborted = AbortedBatches(fetched.aborted)
         for batch in whole_batches(fetched.records):
             batch.check_crc()
             stop = batch.next_offset
@@ -248,7 +255,7 @@ class Consumer(TopicClient):
             if batch.is_control:
                 continue
             records = [
-                Seen(record.offset, record.key, record.value or b"")
+                ReadRecord(record.offset, record.key, record.value or b"")
                 for record in batch.records()
                 if record.offset >= position
             ]
@@ -261,7 +268,7 @@ class Consumer(TopicClient):
         self.record_count += len(seen)
         if stop > position:
             self.trace(f"reads {self._at(partition)} {position}..{stop}")
-        event = Viewed(
+        event = FetchReceived(
             self.name,
             self._at(partition),
             request,
@@ -279,10 +286,10 @@ class Consumer(TopicClient):
             self.delivered(partition, given)
         self.viewed(event)
 
-    def viewed(self, event: Viewed) -> None:
+    def viewed(self, event: FetchReceived) -> None:
         """Something more was read, or it was learnt that there is no more."""
 
-    def delivered(self, partition: int, records: list[Seen]) -> None:
+    def delivered(self, partition: int, records: list[ReadRecord]) -> None:
         """Committed records were read; perhaps none."""
 
     # -- when an offset is out of range ----------------------------------------------------------------
@@ -308,16 +315,16 @@ class Consumer(TopicClient):
                 position = min(max(position, earliest), max(earliest, latest))
                 self.trace(f"goes on in {self._at(partition)} at {position}")
                 self.positions[partition] = position
-                self.record(Moved(self.name, self._at(partition), position, self.incarnation))
+                self.record(PositionMoved(self.name, self._at(partition), position, self.incarnation))
                 go_on()
 
-            self._look_up(partition, speech.LATEST, got_latest)
+            self._look_up(partition, messages.LATEST, got_latest)
 
-        self._look_up(partition, speech.EARLIEST, got_earliest)
+        self._look_up(partition, messages.EARLIEST, got_earliest)
 
     def _look_up(self, partition: int, timestamp: int, got: Callable[[Offset], None]) -> None:
         def heard(version: int, body: memoryview) -> None:
-            code, offset = speech.read_list_offsets(version, body)
+            code, offset = messages.read_list_offsets(version, body)
             if code:
                 self.trace(f"cannot list offsets of {self._at(partition)}: {code_name(code)}")
                 self.again_soon(self.ready)
@@ -325,21 +332,21 @@ class Consumer(TopicClient):
                 got(offset)
 
         asked = TopicPartition(self.topic.name, partition)
-        body = speech.list_offsets(self.versions[Api.LIST_OFFSETS], asked, timestamp)
+        body = messages.list_offsets(self.versions[Api.LIST_OFFSETS], asked, timestamp)
         self.ask(Api.LIST_OFFSETS, body, heard, to=self.leaders.get(partition))
 
 
 class Rereader(Consumer):
     """Reads everything again and again: what became of it since shows."""
 
-    def viewed(self, event: Viewed) -> None:
+    def viewed(self, event: FetchReceived) -> None:
         if event.stop >= event.high_watermark:
             start = max(0, event.log_start)
             self.positions[event.at.partition] = start
-            self.record(Moved(self.name, event.at, start, self.incarnation))
+            self.record(PositionMoved(self.name, event.at, start, self.incarnation))
 
 
-class Aborted:
+class AbortedBatches:
     """Which batches of a fetch belong to aborted transactions, as clients find out: batches come in order."""
 
     def __init__(self, transactions: list[tuple[int, Offset]]) -> None:
@@ -360,13 +367,13 @@ class Aborted:
 class Auditor(Consumer):
     """Reads a topic to its end, then says what is in it."""
 
-    def __init__(self, topic: str, stage: Stage, *, isolation: int = 0) -> None:
+    def __init__(self, topic: str, context: ClientContext, *, isolation: int = 0) -> None:
         name = f"{'committed records' if isolation else 'auditor'} of {topic}"
         plan = ConsumerPlan(
             name, topic, max_wait_ms=10, bytes_max=1 << 16, pause_us_max=100, isolation=isolation
         )
-        super().__init__(plan, stage)
-        self._records: dict[int, list[Seen]] = {}
+        super().__init__(plan, context)
+        self._records: dict[int, list[ReadRecord]] = {}
         self._starts: dict[int, Offset] = {}
         self._stops: dict[int, Offset] = {}
         self._ends: dict[int, Offset] = {}
@@ -378,7 +385,7 @@ class Auditor(Consumer):
             for partition in self.partitions
         )
 
-    def viewed(self, event: Viewed) -> None:
+    def viewed(self, event: FetchReceived) -> None:
         partition = event.at.partition
         if event.start != self._stops.get(partition):
             # The first view; or retention took what was to be read next, and everything before it too.

@@ -1,4 +1,4 @@
-"""What members of groups say and hear, in any version; beside `speech`."""
+"""What members of groups say and hear, in any version; beside `messages`."""
 
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from penstock.coordinator.groups.consumer_protocol import (
     write_assignment,
     write_subscription,
 )
-from penstock.sim.clients.messages import TopicName, ms, words
+from penstock.sim.clients.messages import TopicName, ms, request_classes
 from penstock.wire import Api, read_response, write_request
 from penstock.wire.peers import Address
 
@@ -47,20 +47,20 @@ class Position(NamedTuple):
 
 
 def find_coordinator(version: int, key: str, kind: int) -> bytes:
-    make = words(Api.FIND_COORDINATOR, version)
+    make = request_classes(Api.FIND_COORDINATOR, version)
     entity = make.FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=(key,))
     return write_request(Api.FIND_COORDINATOR, version, entity)
 
 
-class CoordinatorSeen(NamedTuple):
+class CoordinatorReply(NamedTuple):
     code: int
     address: Address
 
 
-def read_find_coordinator(version: int, body: memoryview) -> CoordinatorSeen:
+def read_find_coordinator(version: int, body: memoryview) -> CoordinatorReply:
     response = read_response(Api.FIND_COORDINATOR, version, body)
     found = response.coordinators[0] if version >= _MANY_KEYS_FROM else response
-    return CoordinatorSeen(int(found.error_code), Address(found.host, found.port))
+    return CoordinatorReply(int(found.error_code), Address(found.host, found.port))
 
 
 # -- the classic protocol -----------------------------------------------------------------------------------
@@ -73,7 +73,7 @@ class JoinTerms(NamedTuple):
 
 
 def join_group(version: int, who: Membership, terms: JoinTerms, topic: str) -> bytes:
-    make = words(Api.JOIN_GROUP, version)
+    make = request_classes(Api.JOIN_GROUP, version)
     subscription = write_subscription(Subscription(topics=(topic,)), 0)
     entity = make.JoinGroupRequest(
         group_id=who.group,
@@ -87,7 +87,7 @@ def join_group(version: int, who: Membership, terms: JoinTerms, topic: str) -> b
     return write_request(Api.JOIN_GROUP, version, entity)
 
 
-class Joined(NamedTuple):
+class JoinReply(NamedTuple):
     code: int
     generation: int
     member_id: str
@@ -96,9 +96,9 @@ class Joined(NamedTuple):
     """Of the leader's reply alone."""
 
 
-def read_join_group(version: int, body: memoryview) -> Joined:
+def read_join_group(version: int, body: memoryview) -> JoinReply:
     response = read_response(Api.JOIN_GROUP, version, body)
-    return Joined(
+    return JoinReply(
         int(response.error_code),
         response.generation_id,
         response.member_id,
@@ -108,7 +108,7 @@ def read_join_group(version: int, body: memoryview) -> Joined:
 
 
 def sync_group(version: int, who: Membership, topic: str, assigned: dict[str, list[int]]) -> bytes:
-    make = words(Api.SYNC_GROUP, version)
+    make = request_classes(Api.SYNC_GROUP, version)
 
     def encoded(partitions: list[int]) -> bytes:
         given = (TopicPartitions(topic=topic, partitions=tuple(partitions)),) if partitions else ()
@@ -138,7 +138,7 @@ def read_sync_group(version: int, body: memoryview) -> tuple[int, list[int]]:
 
 
 def heartbeat(version: int, who: Membership) -> bytes:
-    make = words(Api.HEARTBEAT, version)
+    make = request_classes(Api.HEARTBEAT, version)
     entity = make.HeartbeatRequest(group_id=who.group, generation_id=who.generation, member_id=who.member_id)
     return write_request(Api.HEARTBEAT, version, entity)
 
@@ -148,7 +148,7 @@ def read_heartbeat(version: int, body: memoryview) -> int:
 
 
 def leave_group(version: int, who: Membership) -> bytes:
-    make = words(Api.LEAVE_GROUP, version)
+    make = request_classes(Api.LEAVE_GROUP, version)
     members = (make.MemberIdentity(member_id=who.member_id),) if version >= _MANY_LEAVE_FROM else ()
     entity = make.LeaveGroupRequest(group_id=who.group, member_id=who.member_id, members=members)
     return write_request(Api.LEAVE_GROUP, version, entity)
@@ -165,7 +165,7 @@ def read_leave_group(version: int, body: memoryview) -> int:
 # -- the consumer protocol ----------------------------------------------------------------------------------
 
 
-class Beat(NamedTuple):
+class ConsumerHeartbeat(NamedTuple):
     """A heartbeat of the consumer protocol. What is None has not changed since the last one."""
 
     who: Membership
@@ -175,8 +175,8 @@ class Beat(NamedTuple):
     owned: list[int] | None
 
 
-def consumer_group_heartbeat(version: int, beat: Beat) -> bytes:
-    make = words(Api.CONSUMER_GROUP_HEARTBEAT, version)
+def consumer_group_heartbeat(version: int, beat: ConsumerHeartbeat) -> bytes:
+    make = request_classes(Api.CONSUMER_GROUP_HEARTBEAT, version)
     owned = None
     if beat.owned is not None:
         partitions = tuple(beat.owned)
@@ -194,7 +194,7 @@ def consumer_group_heartbeat(version: int, beat: Beat) -> bytes:
     return write_request(Api.CONSUMER_GROUP_HEARTBEAT, version, entity)
 
 
-class Beaten(NamedTuple):
+class ConsumerHeartbeatReply(NamedTuple):
     code: int
     member_id: str | None
     epoch: int
@@ -203,13 +203,13 @@ class Beaten(NamedTuple):
     """None where nothing new is said."""
 
 
-def read_consumer_group_heartbeat(version: int, body: memoryview) -> Beaten:
+def read_consumer_group_heartbeat(version: int, body: memoryview) -> ConsumerHeartbeatReply:
     response = read_response(Api.CONSUMER_GROUP_HEARTBEAT, version, body)
     assigned = None
     if response.assignment is not None:
         given = response.assignment.topic_partitions
         assigned = sorted(index for each in given for index in each.partitions)
-    return Beaten(
+    return ConsumerHeartbeatReply(
         int(response.error_code),
         response.member_id,
         response.member_epoch,
@@ -222,7 +222,7 @@ def read_consumer_group_heartbeat(version: int, body: memoryview) -> Beaten:
 
 
 def offset_commit(version: int, who: Membership, topic: TopicName, positions: dict[int, Position]) -> bytes:
-    make = words(Api.OFFSET_COMMIT, version)
+    make = request_classes(Api.OFFSET_COMMIT, version)
     entity = make.OffsetCommitRequest(
         group_id=who.group,
         generation_id_or_member_epoch=who.generation,
@@ -252,7 +252,7 @@ def read_offset_commit(version: int, body: memoryview) -> dict[int, int]:
 
 
 def offset_fetch(version: int, who: Membership, topic: TopicName, partitions: list[int]) -> bytes:
-    make = words(Api.OFFSET_FETCH, version)
+    make = request_classes(Api.OFFSET_FETCH, version)
 
     def asked(name: str) -> tuple[Any, ...]:
         return (getattr(make, name)(name=topic.name, topic_id=topic.id, partition_indexes=tuple(partitions)),)
@@ -273,13 +273,13 @@ def offset_fetch(version: int, who: Membership, topic: TopicName, partitions: li
     return write_request(Api.OFFSET_FETCH, version, entity)
 
 
-class OffsetsSeen(NamedTuple):
+class OffsetFetchReply(NamedTuple):
     code: int
     """The first that is not NONE, wherever it was."""
     positions: dict[int, Position]
 
 
-def read_offset_fetch(version: int, body: memoryview) -> OffsetsSeen:
+def read_offset_fetch(version: int, body: memoryview) -> OffsetFetchReply:
     response = read_response(Api.OFFSET_FETCH, version, body)
     whole = response.groups[0] if version >= _MANY_GROUPS_FROM else response
     code = int(getattr(whole, "error_code", ErrorCode.NONE))
@@ -288,4 +288,4 @@ def read_offset_fetch(version: int, body: memoryview) -> OffsetsSeen:
         for each in topic.partitions:
             code = code or int(each.error_code)
             positions[each.partition_index] = Position(each.committed_offset, each.metadata or "")
-    return OffsetsSeen(code, positions)
+    return OffsetFetchReply(code, positions)

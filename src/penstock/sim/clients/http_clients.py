@@ -18,14 +18,14 @@ import msgspec
 
 from penstock.base.ids import Offset, TopicPartition
 from penstock.sim.checkers.door_history import (
-    DoorAsked,
     DoorCommitEnded,
     DoorCommitSent,
-    DoorRead,
+    DoorFetchReceived,
+    DoorFetchSent,
     KeyAnswered,
 )
-from penstock.sim.checkers.history import Acked, Batch, Event, Seen, Sent, Survives, Written
-from penstock.sim.clients.client import BadReply, Stage
+from penstock.sim.checkers.history import Acked, Batch, Event, ProducedRecord, ReadRecord, Sent, Survives
+from penstock.sim.clients.client import BadReply, ClientContext
 from penstock.sim.clients.http_reply import Reply, ReplyReader
 from penstock.sim.clients.ports import Connection
 from penstock.wire.peers import Address
@@ -57,12 +57,12 @@ class DoorsPlan:
 
 
 class DoorClient:
-    """Implements `Caller`. Counts what it gets done."""
+    """Implements `NetworkClient`. Counts what it gets done."""
 
-    def __init__(self, name: str, stage: Stage, doors: tuple[Address, ...]) -> None:
+    def __init__(self, name: str, context: ClientContext, doors: tuple[Address, ...]) -> None:
         self.name = name
-        self.stage = stage
-        self.rng = stage.schedule.rng(f"client {name}")
+        self.context = context
+        self.rng = context.schedule.rng(f"client {name}")
         self.done_count = 0
         self.is_making = True
         self._doors = doors
@@ -101,7 +101,7 @@ class DoorClient:
         if self._is_over or self._link is not None:
             return
         self._turn += 1
-        self.stage.network.connect(self, self.rng.choice(self._doors))
+        self.context.network.connect(self, self.rng.choice(self._doors))
         self._give_up_after(CONNECT_US_MAX)
 
     def _give_up_after(self, delay_us: int) -> None:
@@ -121,7 +121,7 @@ class DoorClient:
             link.close()
             self.lost()
         if not self._is_over:
-            self.later(self.stage.patience * self.rng.randrange(5_000, 100_000), self._dial)
+            self.later(self.context.patience * self.rng.randrange(5_000, 100_000), self._dial)
 
     # -- what the network tells ------------------------------------------------------------------------
 
@@ -158,7 +158,7 @@ class DoorClient:
         self._turn += 1
 
     def later(self, delay_us: int, call: Callable[[], None]) -> None:
-        self.stage.schedule.later(delay_us, call)
+        self.context.schedule.later(delay_us, call)
 
     def soon(self, call: Callable[[], None], delay_us_max: int) -> None:
         """Do something a little later, if the connection is the same then and nothing was asked since."""
@@ -171,15 +171,15 @@ class DoorClient:
         self.later(self.rng.randrange(delay_us_max // 2, delay_us_max + 1), go_on)
 
     def record(self, event: Event) -> None:
-        self.stage.recorder.record(event)
+        self.context.recorder.record(event)
 
     def trace(self, line: str) -> None:
-        self.stage.recorder.trace(f"{self.name} {line}")
+        self.context.recorder.trace(f"{self.name} {line}")
 
 
 class HttpClient(DoorClient):
-    def __init__(self, name: str, stage: Stage, plan: DoorsPlan) -> None:
-        super().__init__(name, stage, stage.http)
+    def __init__(self, name: str, context: ClientContext, plan: DoorsPlan) -> None:
+        super().__init__(name, context, context.http)
         self.plan = plan
         self._reader = ReplyReader()
         self._heard: Callable[[Reply], None] | None = None
@@ -211,8 +211,8 @@ class HttpClient(DoorClient):
 
 
 class HttpProducer(HttpClient):
-    def __init__(self, name: str, stage: Stage, plan: DoorsPlan) -> None:
-        super().__init__(name, stage, plan)
+    def __init__(self, name: str, context: ClientContext, plan: DoorsPlan) -> None:
+        super().__init__(name, context, plan)
         self._waiting: Batch | None = None
         """What was sent and not answered yet."""
         self._answered: list[Batch] = []
@@ -244,7 +244,7 @@ class HttpProducer(HttpClient):
         self._batch_count += 1
         value = f"{self.name}/{partition}/{number}".encode()
         at = TopicPartition(self.plan.topic, partition)
-        batch = Batch(self.name, self._batch_count, at, -1, [Written(None, value, number)])
+        batch = Batch(self.name, self._batch_count, at, -1, [ProducedRecord(None, value, number)])
         batch.identities.append((0, 0, number))  # its key, under which it is to be there once
         return batch
 
@@ -277,7 +277,7 @@ class HttpProducer(HttpClient):
             self._answered.append(batch)
             self.done_count += 1
             self.record(Acked(batch, offset, Survives.POWER_CUT, ANY_PROCESS))
-        if not self.stage.network.is_calm and self.rng.random() < self.plan.drops_link:
+        if not self.context.network.is_calm and self.rng.random() < self.plan.drops_link:
             self.hang_up()
         else:
             self.soon(self._next, self.plan.pace_us)
@@ -285,9 +285,9 @@ class HttpProducer(HttpClient):
 
 class HttpMember(HttpClient):
     def __init__(
-        self, name: str, stage: Stage, plan: DoorsPlan, group: str, numbers: Callable[[], int]
+        self, name: str, context: ClientContext, plan: DoorsPlan, group: str, numbers: Callable[[], int]
     ) -> None:
-        super().__init__(name, stage, plan)
+        super().__init__(name, context, plan)
         self._group = group
         self._numbers = numbers
         self._who = f"group={group}&consumer={name}"
@@ -334,14 +334,16 @@ class HttpMember(HttpClient):
 
     def _consume(self, partition: int) -> None:
         at, number = TopicPartition(self.plan.topic, partition), self._numbers()
-        self.record(DoorAsked(number, self._group, [at]))
+        self.record(DoorFetchSent(number, self._group, [at]))
 
         def told(reply: Reply) -> None:
             if self._is_out("/consume", reply):
                 return
             said: dict[str, Any] = reply.json()
-            seen = [Seen(each["offset"], None, b64decode(each["value"] or "")) for each in said["messages"]]
-            self.record(DoorRead(self.name, number, self._group, at, None, seen))
+            seen = [
+                ReadRecord(each["offset"], None, b64decode(each["value"] or "")) for each in said["messages"]
+            ]
+            self.record(DoorFetchReceived(self.name, number, self._group, at, None, seen))
             if seen:
                 self._commit_offset(at, said["next_offset"])
             else:
@@ -355,7 +357,7 @@ class HttpMember(HttpClient):
 
     def _commit_offset(self, at: TopicPartition, offset: Offset) -> None:
         self._commit = number = self._numbers()
-        self.record(DoorCommitSent(number, self._group, at, offset, self.stage.schedule.now_us))
+        self.record(DoorCommitSent(number, self._group, at, offset, self.context.schedule.now_us))
 
         def told(reply: Reply) -> None:
             # A refusal with 409 says that nothing was done; after another one it may have been.

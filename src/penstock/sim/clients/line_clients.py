@@ -4,9 +4,14 @@ from collections.abc import Callable
 
 from penstock.base.hashing import partition_of_key
 from penstock.base.ids import Offset, TopicPartition
-from penstock.sim.checkers.door_history import DoorAsked, DoorCommitEnded, DoorCommitSent, DoorRead
-from penstock.sim.checkers.history import Acked, Batch, Seen, Sent, Survives, Written
-from penstock.sim.clients.client import BadReply, Stage
+from penstock.sim.checkers.door_history import (
+    DoorCommitEnded,
+    DoorCommitSent,
+    DoorFetchReceived,
+    DoorFetchSent,
+)
+from penstock.sim.checkers.history import Acked, Batch, ProducedRecord, ReadRecord, Sent, Survives
+from penstock.sim.clients.client import BadReply, ClientContext
 from penstock.sim.clients.http_clients import ANSWER_US_MAX, ANY_PROCESS, DoorClient, DoorsPlan
 
 KEYS = 20
@@ -15,8 +20,8 @@ KEYS = 20
 class LineProducer(DoorClient):
     """Sends each message once: what is not answered may be there or not."""
 
-    def __init__(self, name: str, stage: Stage, plan: DoorsPlan) -> None:
-        super().__init__(name, stage, stage.line)
+    def __init__(self, name: str, context: ClientContext, plan: DoorsPlan) -> None:
+        super().__init__(name, context, context.line)
         self.plan = plan
         self._open: Batch | None = None
         self._received = b""
@@ -37,7 +42,7 @@ class LineProducer(DoorClient):
         at = TopicPartition(self.plan.topic, partition_of_key(key, self.plan.partition_count))
         self._count += 1
         value = f"{self.name}/{self._count}".encode()
-        batch = self._open = Batch(self.name, self._count, at, -1, [Written(key, value, self._count)])
+        batch = self._open = Batch(self.name, self._count, at, -1, [ProducedRecord(key, value, self._count)])
         batch.sends = 1
         self.record(Sent(batch))
         self.send(b"TOPIC %s %s %d\n%s" % (at.topic.encode(), key, len(value), value))
@@ -68,9 +73,9 @@ class LineConsumer(DoorClient):
     """Reads all partitions for a group of its own, and acknowledges each message."""
 
     def __init__(
-        self, name: str, stage: Stage, plan: DoorsPlan, group: str, numbers: Callable[[], int]
+        self, name: str, context: ClientContext, plan: DoorsPlan, group: str, numbers: Callable[[], int]
     ) -> None:
-        super().__init__(name, stage, stage.line)
+        super().__init__(name, context, context.line)
         self.plan = plan
         self._group = group
         self._numbers = numbers
@@ -85,7 +90,7 @@ class LineConsumer(DoorClient):
         self._positions = {}
         self._question = self._numbers()
         places = [TopicPartition(self.plan.topic, each) for each in range(self.plan.partition_count)]
-        self.record(DoorAsked(self._question, self._group, places))
+        self.record(DoorFetchSent(self._question, self._group, places))
         self.send(f"{self.plan.topic}:{self._group}:-1\n".encode())
 
     def lost(self) -> None:
@@ -127,9 +132,13 @@ class LineConsumer(DoorClient):
         at = TopicPartition(self.plan.topic, partition)
         start = self._positions.get(partition)
         self._positions[partition] = offset + 1
-        self.record(DoorRead(self.name, self._question, self._group, at, start, [Seen(offset, None, value)]))
+        self.record(
+            DoorFetchReceived(
+                self.name, self._question, self._group, at, start, [ReadRecord(offset, None, value)]
+            )
+        )
         self._commit = self._numbers()
-        now_us = self.stage.schedule.now_us
+        now_us = self.context.schedule.now_us
         self.record(DoorCommitSent(self._commit, self._group, at, offset + 1, now_us))
         self.send(b"ACK\n")
 

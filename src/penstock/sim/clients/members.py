@@ -12,23 +12,23 @@ from dataclasses import dataclass
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import TopicPartition
 from penstock.sim.checkers.history import (
-    Commit,
-    Denied,
     Leased,
-    Moved,
+    OffsetCommit,
+    OffsetFetchSent,
     OffsetsAcked,
-    OffsetsRead,
+    OffsetsFetched,
     OffsetsRefused,
     OffsetsSent,
-    OffsetsWanted,
     Owned,
+    PositionMoved,
     Renewal,
+    RequestRefused,
 )
-from penstock.sim.clients import group_messages as speech
-from penstock.sim.clients.client import Stage, code_name
+from penstock.sim.clients import group_messages
+from penstock.sim.clients.client import ClientContext, code_name
 from penstock.sim.clients.consumers import Consumer, ConsumerPlan
 from penstock.sim.clients.group_messages import Membership, Position
-from penstock.sim.clients.txn_terms import ELSEWHERE, MEMBER_GONE
+from penstock.sim.clients.txn_plan import ELSEWHERE, MEMBER_GONE
 from penstock.sim.cluster_plan import CLOCK_RATE_MAX
 from penstock.wire import Api
 from penstock.wire.peers import Address
@@ -73,9 +73,9 @@ class MemberPlan:
 class Member(Consumer):
     """What members of both protocols have in common."""
 
-    def __init__(self, plan: MemberPlan, stage: Stage) -> None:
+    def __init__(self, plan: MemberPlan, context: ClientContext) -> None:
         fetching = plan.fetch or ConsumerPlan(plan.name, plan.topic, max_wait_ms=50, isolation=1)
-        super().__init__(fetching, stage)
+        super().__init__(fetching, context)
         self.member_plan = plan
         self.who = Membership(plan.group)
         self.is_working = True
@@ -99,7 +99,7 @@ class Member(Consumer):
 
     @property
     def now_us(self) -> int:
-        return self.stage.schedule.now_us
+        return self.context.schedule.now_us
 
     @property
     def is_asleep(self) -> bool:
@@ -120,11 +120,13 @@ class Member(Consumer):
         if self.link is None:
             return
         group = self.member_plan.group
-        body = speech.find_coordinator(self.versions[Api.FIND_COORDINATOR], group, speech.GROUP)
+        body = group_messages.find_coordinator(
+            self.versions[Api.FIND_COORDINATOR], group, group_messages.GROUP
+        )
         self.ask(Api.FIND_COORDINATOR, body, self._found)
 
     def _found(self, version: int, body: memoryview) -> None:
-        code, address = speech.read_find_coordinator(version, body)
+        code, address = group_messages.read_find_coordinator(version, body)
         if code:
             self.denied("FindCoordinator", code)
             self.again_soon(self._find)
@@ -138,11 +140,13 @@ class Member(Consumer):
             return
         self._is_looking = True
         group = self.member_plan.group
-        body = speech.find_coordinator(self.versions[Api.FIND_COORDINATOR], group, speech.GROUP)
+        body = group_messages.find_coordinator(
+            self.versions[Api.FIND_COORDINATOR], group, group_messages.GROUP
+        )
 
         def heard(version: int, body: memoryview) -> None:
             self._is_looking = False
-            code, address = speech.read_find_coordinator(version, body)
+            code, address = group_messages.read_find_coordinator(version, body)
             if not code:
                 self.coordinator = address
 
@@ -178,12 +182,12 @@ class Member(Consumer):
         if code in ELSEWHERE and what != "FindCoordinator":
             self._find_again()
         if code not in PASSING:
-            self.record(Denied(self.name, what, code, is_due))
+            self.record(RequestRefused(self.name, what, code, is_due))
 
     def renewal(self) -> Renewal:
         """What a heartbeat that is sent now stands for, once it is answered."""
         assert self.coordinator is not None
-        return Renewal(self.stage.bootstrap.index(self.coordinator) + 1, self.now_us)
+        return Renewal(self.context.bootstrap.index(self.coordinator) + 1, self.now_us)
 
     def session_end_us(self, renewal: Renewal) -> int:
         """The coordinator heard of it, at the earliest when it sent what was answered now; its clock may be fast."""
@@ -213,12 +217,12 @@ class Member(Consumer):
         self._requests += 1
         request = self.name, self._requests
         version = self.versions[Api.OFFSET_FETCH]
-        self.record(OffsetsWanted(request))
+        self.record(OffsetFetchSent(request))
 
         def heard(version: int, body: memoryview) -> None:
             if turn != self._turn:
                 return
-            code, positions = speech.read_offset_fetch(version, body)
+            code, positions = group_messages.read_offset_fetch(version, body)
             if code:
                 self.denied("OffsetFetch", code)
                 if code in MEMBER_GONE and code != ErrorCode.STALE_MEMBER_EPOCH:
@@ -230,13 +234,13 @@ class Member(Consumer):
             self.heard_offsets(request, positions, version)
             for partition in wanted:
                 position = self.positions[partition] = max(0, positions[partition].offset)
-                self.record(Moved(self.name, self._at(partition), position, self.incarnation))
+                self.record(PositionMoved(self.name, self._at(partition), position, self.incarnation))
             self.trace(f"goes on at {[self.positions[each] for each in wanted]} of {wanted}")
             self._is_positioned = True
             self.positioned()
             self.begin_fetching()
 
-        body = speech.offset_fetch(version, self.offsets_as(), self.topic, wanted)
+        body = group_messages.offset_fetch(version, self.offsets_as(), self.topic, wanted)
         self.ask_coordinator(Api.OFFSET_FETCH, body, heard)
 
     def _find_positions_of(self, turn: int) -> Callable[[], None]:
@@ -255,8 +259,8 @@ class Member(Consumer):
 
     def heard_offsets(self, request: tuple[str, int], positions: dict[int, Position], version: int) -> None:
         names = {self._at(index): (each.offset, each.metadata) for index, each in positions.items()}
-        is_stable = version >= speech.STABLE_FROM
-        self.record(OffsetsRead(request, self.who.group, names, is_stable))
+        is_stable = version >= group_messages.STABLE_FROM
+        self.record(OffsetsFetched(request, self.who.group, names, is_stable))
 
     def commit(self) -> None:
         """Say how far it has come."""
@@ -268,12 +272,12 @@ class Member(Consumer):
             self._names += 1
             name = f"{self.name}/{self._names}"
             at = TopicPartition(self.topic.name, partition)
-            commits.append(Commit(name, self.who.group, at, self.positions[partition]))
+            commits.append(OffsetCommit(name, self.who.group, at, self.positions[partition]))
         self.record(OffsetsSent(commits))
         positions = {each.at.partition: Position(each.offset, each.name) for each in commits}
 
         def heard(version: int, body: memoryview) -> None:
-            codes = speech.read_offset_commit(version, body)
+            codes = group_messages.read_offset_commit(version, body)
             fine = [each for each in commits if not codes[each.at.partition]]
             if fine:
                 self.commit_count += 1
@@ -290,7 +294,7 @@ class Member(Consumer):
                     return
 
         version = self.versions[Api.OFFSET_COMMIT]
-        body = speech.offset_commit(version, self.who, self.topic, positions)
+        body = group_messages.offset_commit(version, self.who, self.topic, positions)
         self.ask_coordinator(Api.OFFSET_COMMIT, body, heard)
 
     def expelled(self, code: int) -> None:

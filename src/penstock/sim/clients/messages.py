@@ -27,7 +27,7 @@ def _known(entity_type: type[Any]) -> frozenset[str]:
     return frozenset(field.name for field in fields(entity_type))
 
 
-class Words:
+class RequestClasses:
     """The classes of one request in one version."""
 
     def __init__(self, api: Api, version: int) -> None:
@@ -45,8 +45,8 @@ class Words:
 
 
 @cache
-def words(api: Api, version: int) -> Words:
-    return Words(api, version)
+def request_classes(api: Api, version: int) -> RequestClasses:
+    return RequestClasses(api, version)
 
 
 def ms(count: int) -> timedelta:
@@ -64,7 +64,7 @@ class TopicName(NamedTuple):
 
 
 def api_versions(version: int) -> bytes:
-    make = words(Api.API_VERSIONS, version)
+    make = request_classes(Api.API_VERSIONS, version)
     entity = make.ApiVersionsRequest(client_software_name="sim", client_software_version="1")
     return write_request(Api.API_VERSIONS, version, entity)
 
@@ -75,7 +75,7 @@ def read_api_versions(version: int, body: memoryview) -> dict[int, tuple[int, in
 
 
 def metadata(version: int, names: list[str], *, create: bool) -> bytes:
-    make = words(Api.METADATA, version)
+    make = request_classes(Api.METADATA, version)
     entity = make.MetadataRequest(
         topics=tuple(make.MetadataRequestTopic(topic_id=None, name=name) for name in names),
         allow_auto_topic_creation=create,
@@ -85,7 +85,7 @@ def metadata(version: int, names: list[str], *, create: bool) -> bytes:
     return write_request(Api.METADATA, version, entity)
 
 
-class TopicSeen(NamedTuple):
+class TopicMetadata(NamedTuple):
     topic: TopicName
     code: int
     partitions: list[int]
@@ -93,11 +93,11 @@ class TopicSeen(NamedTuple):
     """Of the partitions that have one."""
 
 
-def read_metadata(version: int, body: memoryview) -> list[TopicSeen]:
+def read_metadata(version: int, body: memoryview) -> list[TopicMetadata]:
     response = read_response(Api.METADATA, version, body)
     brokers = {each.node_id: Address(each.host, each.port) for each in response.brokers}
     return [
-        TopicSeen(
+        TopicMetadata(
             TopicName(each.name, getattr(each, "topic_id", None)),
             int(each.error_code),
             sorted(partition.partition_index for partition in each.partitions),
@@ -119,7 +119,7 @@ class NewTopic(NamedTuple):
 
 
 def create_topics(version: int, topics: list[NewTopic]) -> bytes:
-    make = words(Api.CREATE_TOPICS, version)
+    make = request_classes(Api.CREATE_TOPICS, version)
     entity = make.CreateTopicsRequest(
         topics=tuple(
             make.CreatableTopic(
@@ -151,7 +151,7 @@ def init_producer_id(
     timeout_ms: int = 60_000,
     expected: tuple[int, int] = (-1, -1),
 ) -> bytes:
-    make = words(Api.INIT_PRODUCER_ID, version)
+    make = request_classes(Api.INIT_PRODUCER_ID, version)
     entity = make.InitProducerIdRequest(
         transactional_id=transactional_id,
         transaction_timeout=ms(timeout_ms),
@@ -161,15 +161,15 @@ def init_producer_id(
     return write_request(Api.INIT_PRODUCER_ID, version, entity)
 
 
-class ProducerSeen(NamedTuple):
+class InitProducerIdReply(NamedTuple):
     code: int
     producer_id: int
     epoch: int
 
 
-def read_init_producer_id(version: int, body: memoryview) -> ProducerSeen:
+def read_init_producer_id(version: int, body: memoryview) -> InitProducerIdReply:
     response = read_response(Api.INIT_PRODUCER_ID, version, body)
-    return ProducerSeen(int(response.error_code), response.producer_id, response.producer_epoch)
+    return InitProducerIdReply(int(response.error_code), response.producer_id, response.producer_epoch)
 
 
 # -- Produce ------------------------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ def produce(
     transactional_id: str | None = None,
 ) -> bytes:
     """One batch for each of some partitions of a topic."""
-    make = words(Api.PRODUCE, version)
+    make = request_classes(Api.PRODUCE, version)
     entity = make.ProduceRequest(
         transactional_id=transactional_id,
         acks=acks,
@@ -203,17 +203,19 @@ def produce(
     return write_request(Api.PRODUCE, version, entity)
 
 
-class Produced(NamedTuple):
+class PartitionProduced(NamedTuple):
     partition: int
     code: int
     base_offset: int
     message: str
 
 
-def read_produce(version: int, body: memoryview) -> list[Produced]:
+def read_produce(version: int, body: memoryview) -> list[PartitionProduced]:
     response = read_response(Api.PRODUCE, version, body)
     return [
-        Produced(each.index, int(each.error_code), each.base_offset, getattr(each, "error_message", "") or "")
+        PartitionProduced(
+            each.index, int(each.error_code), each.base_offset, getattr(each, "error_message", "") or ""
+        )
         for topic in response.responses
         for each in topic.partition_responses
     ]
@@ -222,7 +224,7 @@ def read_produce(version: int, body: memoryview) -> list[Produced]:
 # -- Fetch and ListOffsets ----------------------------------------------------------------------------------
 
 
-class Wish(NamedTuple):
+class PartitionFetch(NamedTuple):
     """What a consumer asks of one partition."""
 
     partition: int
@@ -242,10 +244,10 @@ def fetch(
     limits: FetchLimits,
     session: tuple[int, int],
     topic: TopicName,
-    wishes: list[Wish],
+    wishes: list[PartitionFetch],
     rack: str = "",
 ) -> bytes:
-    make = words(Api.FETCH, version)
+    make = request_classes(Api.FETCH, version)
     partitions = tuple(
         make.FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=bytes_max)
         for index, offset, bytes_max in wishes
@@ -278,15 +280,15 @@ class PartitionFetched(NamedTuple):
     """The node that it should rather be read from; -1 for this one."""
 
 
-class Fetched(NamedTuple):
+class FetchReply(NamedTuple):
     code: int
     session_id: int
     partitions: list[PartitionFetched]
 
 
-def read_fetch(version: int, body: memoryview) -> Fetched:
+def read_fetch(version: int, body: memoryview) -> FetchReply:
     response = read_response(Api.FETCH, version, body)
-    return Fetched(
+    return FetchReply(
         int(getattr(response, "error_code", ErrorCode.NONE)),
         getattr(response, "session_id", 0),
         [
@@ -306,7 +308,7 @@ def read_fetch(version: int, body: memoryview) -> Fetched:
 
 
 def list_offsets(version: int, at: TopicPartition, timestamp: int) -> bytes:
-    make = words(Api.LIST_OFFSETS, version)
+    make = request_classes(Api.LIST_OFFSETS, version)
     asked = make.ListOffsetsPartition(partition_index=at.partition, timestamp=timestamp)
     entity = make.ListOffsetsRequest(
         replica_id=-1,

@@ -5,9 +5,9 @@ The topics of a run keep their records wherever they are moved. All of it may fa
 """
 
 from penstock.base.errors import ErrorCode
-from penstock.sim.checkers.history import Denied
-from penstock.sim.clients import messages as speech
-from penstock.sim.clients.client import Client, Stage, code_name
+from penstock.sim.checkers.history import RequestRefused
+from penstock.sim.clients import messages
+from penstock.sim.clients.client import Client, ClientContext, code_name
 from penstock.sim.scenario import TopicPlan
 from penstock.wire import Api, read_response, write_request
 
@@ -31,10 +31,15 @@ PASSING = frozenset({
 
 class Operator(Client):
     def __init__(
-        self, stage: Stage, mean_us: int, topics: tuple[TopicPlan, ...], nodes: int, replicas_min: int = 1
+        self,
+        context: ClientContext,
+        mean_us: int,
+        topics: tuple[TopicPlan, ...],
+        nodes: int,
+        replicas_min: int = 1,
     ) -> None:
         """Topics that come and go have `replicas_min` replicas at least: what a disk loses is to be elsewhere."""
-        super().__init__("operator", stage)
+        super().__init__("operator", context)
         self.is_working = True
         self._mean_us = mean_us
         self._topics = topics
@@ -69,7 +74,7 @@ class Operator(Client):
         self.trace(f"{what}: {', '.join(code_name(code) for code in codes)}")
         for code in codes:
             if code not in PASSING:
-                self.record(Denied(self.name, what, code, is_due=False))
+                self.record(RequestRefused(self.name, what, code, is_due=False))
 
     # -- topics that come and go -----------------------------------------------------------------------
 
@@ -78,11 +83,11 @@ class Operator(Client):
         name = f"passing-{self._created}"
         self._passing.append(name)
         replication = self.rng.randint(self._replicas_min, min(3, self._nodes))
-        topic = speech.NewTopic(name, self.rng.randint(1, 3), {}, replication)
-        body = speech.create_topics(self.versions[Api.CREATE_TOPICS], [topic])
+        topic = messages.NewTopic(name, self.rng.randint(1, 3), {}, replication)
+        body = messages.create_topics(self.versions[Api.CREATE_TOPICS], [topic])
 
         def heard(version: int, body: memoryview) -> None:
-            self._heard(f"creates {name}", list(speech.read_create_topics(version, body).values()))
+            self._heard(f"creates {name}", list(messages.read_create_topics(version, body).values()))
 
         self.ask(Api.CREATE_TOPICS, body, heard)
 
@@ -91,9 +96,9 @@ class Operator(Client):
             return
         name = self._passing.pop(self.rng.randrange(len(self._passing)))
         version = self.versions[Api.DELETE_TOPICS]
-        make = speech.words(Api.DELETE_TOPICS, version)
+        make = messages.request_classes(Api.DELETE_TOPICS, version)
         topics = (make.DeleteTopicState(name=name, topic_id=None),) if version >= 6 else ()
-        entity = make.DeleteTopicsRequest(topics=topics, topic_names=(name,), timeout=speech.ms(5_000))
+        entity = make.DeleteTopicsRequest(topics=topics, topic_names=(name,), timeout=messages.ms(5_000))
 
         def heard(version: int, body: memoryview) -> None:
             response = read_response(Api.DELETE_TOPICS, version, body)
@@ -113,14 +118,14 @@ class Operator(Client):
             for number in range(topic.partition_count)
         }
         version = self.versions[Api.ALTER_PARTITION_REASSIGNMENTS]
-        make = speech.words(Api.ALTER_PARTITION_REASSIGNMENTS, version)
+        make = messages.request_classes(Api.ALTER_PARTITION_REASSIGNMENTS, version)
         partitions = tuple(
             make.ReassignablePartition(partition_index=number, replicas=tuple(replicas))
             for number, replicas in moves.items()
         )
         entity = make.AlterPartitionReassignmentsRequest(
             topics=(make.ReassignableTopic(name=topic.name, partitions=partitions),),
-            timeout=speech.ms(5_000),
+            timeout=messages.ms(5_000),
             allow_replication_factor_change=True,
         )
 
@@ -134,8 +139,8 @@ class Operator(Client):
 
     def _elect(self) -> None:
         version = self.versions[Api.ELECT_LEADERS]
-        make = speech.words(Api.ELECT_LEADERS, version)
-        entity = make.ElectLeadersRequest(election_type=0, topic_partitions=None, timeout=speech.ms(5_000))
+        make = messages.request_classes(Api.ELECT_LEADERS, version)
+        entity = make.ElectLeadersRequest(election_type=0, topic_partitions=None, timeout=messages.ms(5_000))
 
         def heard(version: int, body: memoryview) -> None:
             response = read_response(Api.ELECT_LEADERS, version, body)

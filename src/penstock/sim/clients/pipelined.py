@@ -15,7 +15,7 @@ from typing import Final
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import Offset
 from penstock.sim.checkers.history import Acked, Batch, EpochBumped, Refused
-from penstock.sim.clients.client import NOT_THERE, Stage, code_name
+from penstock.sim.clients.client import NOT_THERE, ClientContext, code_name
 from penstock.sim.clients.producers import IN_FLIGHT_MAX, UNKNOWN_TOPIC, Identity, Producer, ProducerPlan
 from penstock.wire import Api
 from penstock.wire.peers import Address
@@ -53,9 +53,9 @@ class PipelinedPlan(ProducerPlan):
     rules: ClientRules = ClientRules.LIBRDKAFKA
 
 
-def pipelined_producer(plan: PipelinedPlan, stage: Stage) -> "PipelinedProducer":
+def pipelined_producer(plan: PipelinedPlan, context: ClientContext) -> "PipelinedProducer":
     made = LibrdkafkaProducer if plan.rules is ClientRules.LIBRDKAFKA else JavaProducer
-    return made(plan, stage)
+    return made(plan, context)
 
 
 class PipelinedProducer(Producer):
@@ -80,9 +80,9 @@ class PipelinedProducer(Producer):
         raise NotImplementedError
 
     def _failed(self, batch: Batch, code: int) -> None:
-        lane = self._lanes[batch.at.partition]
-        is_first = batch.number == lane.oldest()
-        lane.take_back([batch])
+        queue = self._queues[batch.at.partition]
+        is_first = batch.number == queue.oldest()
+        queue.take_back([batch])
         self.record(Refused(batch, code, is_first, self.incarnation))
         self._consider(batch, code, is_first)
         if code in NOT_THERE or code == ErrorCode.KAFKA_STORAGE_ERROR:
@@ -97,7 +97,7 @@ class PipelinedProducer(Producer):
 
     def _give_up(self, batch: Batch) -> None:
         """Have a batch that waits not sent again."""
-        self._lanes[batch.at.partition].waiting.remove(batch)
+        self._queues[batch.at.partition].waiting.remove(batch)
         self._sequences.pop(batch, None)
 
     def _begin_epoch(self, code: int) -> Identity:
@@ -113,8 +113,8 @@ class LibrdkafkaProducer(PipelinedProducer):
     """One partition in each request. After an error, and before it sends to a new leader, it waits until nothing of
     the partition is in flight; before a new epoch, until nothing at all is."""
 
-    def __init__(self, plan: ProducerPlan, stage: Stage) -> None:
-        super().__init__(plan, stage)
+    def __init__(self, plan: ProducerPlan, context: ClientContext) -> None:
+        super().__init__(plan, context)
         self._bump_code: int | None = None
         """Why a new epoch is to begin when nothing is in flight."""
 
@@ -132,8 +132,8 @@ class LibrdkafkaProducer(PipelinedProducer):
 
     def _acked(self, batch: Batch, base_offset: Offset) -> None:
         """What was sent before it, and is to be sent again, is taken for delivered with it."""
-        lane = self._lanes[batch.at.partition]
-        for earlier in [each for each in lane.waiting if each.number < batch.number]:
+        queue = self._queues[batch.at.partition]
+        for earlier in [each for each in queue.waiting if each.number < batch.number]:
             self._give_up(earlier)
             self.acked_count += 1
             self.trace(f"#{earlier.number} is there, because #{batch.number} is")
@@ -142,7 +142,7 @@ class LibrdkafkaProducer(PipelinedProducer):
         self._bump_if_drained()
 
     def _consider(self, batch: Batch, code: int, is_first: bool) -> None:
-        self._lanes[batch.at.partition].is_blocked = True
+        self._queues[batch.at.partition].is_blocked = True
         if code not in RETRIABLE:
             self._bump_code = code
             if code != ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER or is_first:
@@ -154,21 +154,21 @@ class LibrdkafkaProducer(PipelinedProducer):
         self._bump_if_drained()
 
     def _bump_if_drained(self) -> None:
-        if self._bump_code is None or any(each.flying for each in self._lanes.values()):
+        if self._bump_code is None or any(each.flying for each in self._queues.values()):
             return
         self._begin_epoch(self._bump_code)
         self._bump_code = None
         self._sequences.clear()
-        for lane in self._lanes.values():
-            lane.next_sequence = 0
+        for queue in self._queues.values():
+            queue.next_sequence = 0
 
 
 class JavaProducer(PipelinedProducer):
     """All partitions of a leader in one request. A batch that is sent again goes alone, when it is the oldest; new
     ones may go to a new leader while older ones are with the last. A new epoch begins for one partition at a time."""
 
-    def __init__(self, plan: ProducerPlan, stage: Stage) -> None:
-        super().__init__(plan, stage)
+    def __init__(self, plan: ProducerPlan, context: ClientContext) -> None:
+        super().__init__(plan, context)
         self._epochs: dict[int, Identity | None] = {}
         """By partition: who it writes there as."""
         self._last_acked: dict[int, int] = {}
@@ -176,26 +176,30 @@ class JavaProducer(PipelinedProducer):
         self._renumbered: dict[Batch, None] = {}
 
     def _choose(self, partition: int) -> Batch | None:
-        lane = self._lanes[partition]
-        if lane.waiting:
-            is_again = lane.waiting[0] in self._sequences
-            if is_again and lane.waiting[0].number != lane.oldest():
+        queue = self._queues[partition]
+        if queue.waiting:
+            is_again = queue.waiting[0] in self._sequences
+            if is_again and queue.waiting[0].number != queue.oldest():
                 return None
         else:
-            if not self.is_making or len(lane.flying) >= IN_FLIGHT_MAX:
+            if not self.is_making or len(queue.flying) >= IN_FLIGHT_MAX:
                 return None
-            if lane.flying and self._epochs.get(partition) != self._identity:
+            if queue.flying and self._epochs.get(partition) != self._identity:
                 return None
             if self._has_moved(partition) and partition not in self._last_acked:
                 # The new leader need not know the producer: it would begin with this one (decision 0017).
                 return None
-            lane.waiting.append(self._make(partition, lane))
-        batch = lane.waiting.popleft()
-        if not lane.flying and batch not in self._sequences and self._epochs.get(partition) != self._identity:
+            queue.waiting.append(self._make(partition, queue))
+        batch = queue.waiting.popleft()
+        if (
+            not queue.flying
+            and batch not in self._sequences
+            and self._epochs.get(partition) != self._identity
+        ):
             self._epochs[partition] = self._identity
             self._last_acked.pop(partition, None)
-            lane.next_sequence = 0
-        lane.flying.append(batch)
+            queue.next_sequence = 0
+        queue.flying.append(batch)
         return batch
 
     def _identity_of(self, batch: Batch) -> Identity | None:
@@ -224,12 +228,12 @@ class JavaProducer(PipelinedProducer):
         self._renumber(partition, code)
 
     def _renumber(self, partition: int, code: int) -> None:
-        lane = self._lanes[partition]
+        queue = self._queues[partition]
         self._epochs[partition] = self._begin_epoch(code)
         self._last_acked.pop(partition, None)
-        lane.next_sequence = 0
-        sent = [each for each in (*lane.flying, *lane.waiting) if each in self._sequences]
+        queue.next_sequence = 0
+        sent = [each for each in (*queue.flying, *queue.waiting) if each in self._sequences]
         for batch in sorted(sent, key=lambda each: each.number):
             self._renumbered[batch] = None
-            self._sequences[batch] = lane.next_sequence
-            lane.next_sequence += len(batch.records)
+            self._sequences[batch] = queue.next_sequence
+            queue.next_sequence += len(batch.records)

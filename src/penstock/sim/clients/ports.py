@@ -35,7 +35,7 @@ class Connection(Protocol):
     def close(self) -> None: ...
 
 
-class Caller(Protocol):
+class NetworkClient(Protocol):
     """A client, as the network sees it."""
 
     def connected(self, link: Connection) -> None: ...
@@ -47,7 +47,7 @@ class Caller(Protocol):
     def closed(self, link: Connection) -> None: ...
 
 
-class Timetable(Protocol):
+class Scheduler(Protocol):
     @property
     def now_us(self) -> int: ...
 
@@ -61,9 +61,9 @@ class Timetable(Protocol):
     def later(self, delay_us: int, call: Callable[[], None]) -> Event: ...
 
 
-class Exchange(Protocol):
+class ClientNetwork(Protocol):
     is_calm: bool
     """Whether clients are to finish: none hangs up on purpose any more."""
 
-    def connect(self, caller: Caller, to: Address) -> None:
+    def connect(self, caller: NetworkClient, to: Address) -> None:
         """Connect a client. It is told how that went, later."""

@@ -18,13 +18,13 @@ from penstock.sim.checkers.history import (
     Acked,
     Batch,
     GotProducerId,
+    ProducedRecord,
     Refused,
     Sent,
     Survives,
-    Written,
 )
-from penstock.sim.clients import messages as speech
-from penstock.sim.clients.client import NOT_THERE, Stage, TopicClient, code_name
+from penstock.sim.clients import messages
+from penstock.sim.clients.client import NOT_THERE, ClientContext, TopicClient, code_name
 from penstock.wire import Api
 from penstock.wire.peers import Address
 
@@ -65,7 +65,7 @@ class ProducerPlan:
 
 
 @dataclass
-class Lane:
+class PartitionQueue:
     """One partition's batches that are not acknowledged, by number."""
 
     waiting: deque[Batch] = field(default_factory=deque)
@@ -87,13 +87,13 @@ class Lane:
 
 
 class Producer(TopicClient):
-    def __init__(self, plan: ProducerPlan, stage: Stage) -> None:
-        super().__init__(plan.name, stage, plan.topic)
+    def __init__(self, plan: ProducerPlan, context: ClientContext) -> None:
+        super().__init__(plan.name, context, plan.topic)
         self.plan = plan
         self.is_making = True
         self.batch_count = 0
         self.acked_count = 0
-        self._lanes: dict[int, Lane] = {}
+        self._queues: dict[int, PartitionQueue] = {}
         self._requests_open = 0
         self._is_ready = False
         self._identity: Identity | None = None
@@ -104,7 +104,7 @@ class Producer(TopicClient):
 
     @property
     def is_idle(self) -> bool:
-        return not any(lane.waiting or lane.flying for lane in self._lanes.values())
+        return not any(queue.waiting or queue.flying for queue in self._queues.values())
 
     def start(self) -> None:
         super().start()
@@ -112,7 +112,7 @@ class Producer(TopicClient):
 
     def topic_ready(self) -> None:
         for partition in self.partitions:
-            self._lanes.setdefault(partition, Lane())
+            self._queues.setdefault(partition, PartitionQueue())
         if self.plan.is_idempotent and self._identity is None:
             self._get_identity()
         else:
@@ -129,7 +129,7 @@ class Producer(TopicClient):
         self.later(self.rng.randrange(pace_us // 2, pace_us * 2), self._tick)
         if not self._is_ready:
             return
-        if not self.stage.network.is_calm and self.rng.random() < self.plan.drops_link:
+        if not self.context.network.is_calm and self.rng.random() < self.plan.drops_link:
             self.trace("hangs up")
             self.hang_up()
             return
@@ -157,34 +157,34 @@ class Producer(TopicClient):
         """
         if self.plan.is_idempotent and self._has_moved(partition):
             return None
-        lane = self._lanes[partition]
-        if lane.is_blocked:
-            if lane.flying:
+        queue = self._queues[partition]
+        if queue.is_blocked:
+            if queue.flying:
                 return None
-            lane.is_blocked = False
-        if not lane.waiting:
-            if not self.is_making or len(lane.flying) >= IN_FLIGHT_MAX:
+            queue.is_blocked = False
+        if not queue.waiting:
+            if not self.is_making or len(queue.flying) >= IN_FLIGHT_MAX:
                 return None
-            lane.waiting.append(self._make(partition, lane))
-        batch = lane.waiting.popleft()
+            queue.waiting.append(self._make(partition, queue))
+        batch = queue.waiting.popleft()
         self._sent_to[partition] = self.leaders[partition]
         if self.plan.acks != 0:
-            lane.flying.append(batch)
+            queue.flying.append(batch)
         return batch
 
     def _has_moved(self, partition: int) -> bool:
         """Whether something is in flight to a broker that no longer leads the partition."""
-        return bool(self._lanes[partition].flying) and self._sent_to[partition] != self.leaders[partition]
+        return bool(self._queues[partition].flying) and self._sent_to[partition] != self.leaders[partition]
 
-    def _make(self, partition: int, lane: Lane) -> Batch:
+    def _make(self, partition: int, queue: PartitionQueue) -> Batch:
         rng, plan = self.rng, self.plan
         records = []
         for _ in range(rng.randint(1, plan.batch_records_max)):
             key = f"k{rng.randrange(plan.key_count)}".encode() if plan.key_count else None
             padding = b"." * rng.randint(0, plan.value_bytes_max)
-            value = f"{self.name}/{partition}/{lane.record_count} ".encode() + padding
-            records.append(Written(key, value, lane.record_count))
-            lane.record_count += 1
+            value = f"{self.name}/{partition}/{queue.record_count} ".encode() + padding
+            records.append(ProducedRecord(key, value, queue.record_count))
+            queue.record_count += 1
         self.batch_count += 1
         at = TopicPartition(self.scope, partition)
         return Batch(self.name, self.batch_count, at, plan.acks, records)
@@ -193,17 +193,17 @@ class Producer(TopicClient):
         options = BatchOptions(codec=self.plan.codec)
         identity = self._identity_of(batch)
         if identity is not None:
-            lane = self._lanes[batch.at.partition]
+            queue = self._queues[batch.at.partition]
             if batch not in self._sequences:
-                self._sequences[batch] = lane.next_sequence
-                lane.next_sequence += len(batch.records)
+                self._sequences[batch] = queue.next_sequence
+                queue.next_sequence += len(batch.records)
             producer_id, epoch = identity
             sequence = self._sequences[batch]
             options |= BatchOptions(producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
             numbered = (producer_id, epoch, sequence)
             if numbered not in batch.identities:
                 batch.identities.append(numbered)
-        now_ms = self.stage.schedule.now_ms
+        now_ms = self.context.schedule.now_ms
         return build_batch([(each.key, each.value, now_ms) for each in batch.records], **options)
 
     def _identity_of(self, batch: Batch) -> Identity | None:
@@ -221,7 +221,7 @@ class Producer(TopicClient):
             batch.sends += 1
             self.record(Sent(batch))
         self.trace("sends " + ", ".join(f"#{each.number} to {each.at}" for each in batches))
-        body = speech.produce(version, self.plan.acks, self.plan.timeout_ms, self.topic, encoded)
+        body = messages.produce(version, self.plan.acks, self.plan.timeout_ms, self.topic, encoded)
         if self.plan.acks == 0:
             self.tell(Api.PRODUCE, body, to=leader)
             return
@@ -242,7 +242,7 @@ class Producer(TopicClient):
     ) -> None:
         self._requests_open -= 1
         by_partition = {batch.at.partition: batch for batch in batches}
-        results = speech.read_produce(version, body)
+        results = messages.read_produce(version, body)
         if sorted(each.partition for each in results) != sorted(by_partition):
             raise ValueError(f"{self.name} asked about {sorted(by_partition)} and heard {results}")
         for partition, code, base_offset, message in results:
@@ -254,23 +254,23 @@ class Producer(TopicClient):
                 self._failed(batch, code)
 
     def _acked(self, batch: Batch, base_offset: int) -> None:
-        lane = self._lanes[batch.at.partition]
-        lane.take_back([batch])
-        lane.waiting.remove(batch)
+        queue = self._queues[batch.at.partition]
+        queue.take_back([batch])
+        queue.waiting.remove(batch)
         self._sequences.pop(batch, None)
         self.acked_count += 1
         self.trace(f"#{batch.number} is at {base_offset}")
         self.record(Acked(batch, base_offset, self.plan.survives, self.incarnation))
 
     def _failed(self, batch: Batch, code: int) -> None:
-        lane = self._lanes[batch.at.partition]
-        is_first = batch.number == lane.oldest()
-        lane.take_back([batch])
+        queue = self._queues[batch.at.partition]
+        is_first = batch.number == queue.oldest()
+        queue.take_back([batch])
         self.record(Refused(batch, code, is_first, self.incarnation))
         if not self.plan.retries:
-            lane.waiting.remove(batch)
+            queue.waiting.remove(batch)
         elif self.plan.is_idempotent:
-            lane.is_blocked = True
+            queue.is_blocked = True
             if is_first and code in FORGOTTEN:
                 self._begin_anew()
         if code in NOT_THERE:
@@ -283,10 +283,10 @@ class Producer(TopicClient):
         if not self._is_current(sent_as):
             return
         for batch in batches:
-            lane = self._lanes[batch.at.partition]
-            lane.take_back([batch])
+            queue = self._queues[batch.at.partition]
+            queue.take_back([batch])
             if not self.plan.retries:
-                lane.waiting.remove(batch)
+                queue.waiting.remove(batch)
 
     # -- who it is -------------------------------------------------------------------------------------
 
@@ -295,19 +295,19 @@ class Producer(TopicClient):
         self._is_ready = False
         self._identity = None
         self._sequences.clear()
-        for lane in self._lanes.values():
-            lane.take_back(lane.flying)
-            lane.is_blocked = False
-            lane.next_sequence = 0
+        for queue in self._queues.values():
+            queue.take_back(queue.flying)
+            queue.is_blocked = False
+            queue.next_sequence = 0
         self._get_identity()
 
     def _get_identity(self) -> None:
         if self.link is not None:
-            body = speech.init_producer_id(self.versions[Api.INIT_PRODUCER_ID])
+            body = messages.init_producer_id(self.versions[Api.INIT_PRODUCER_ID])
             self.ask(Api.INIT_PRODUCER_ID, body, self._got_identity)
 
     def _got_identity(self, version: int, body: memoryview) -> None:
-        code, producer_id, epoch = speech.read_init_producer_id(version, body)
+        code, producer_id, epoch = messages.read_init_producer_id(version, body)
         if code:
             self.trace(f"gets no producer id: {code_name(code)}")
             self.again_soon(self._get_identity)

@@ -11,26 +11,34 @@ only of what must not.
 
 from typing import Any
 
-from penstock.sim.checkers.history import Asked, Batch, Delivered, Event, Refused, TopicMet, Viewed
+from penstock.sim.checkers.history import (
+    Batch,
+    Delivered,
+    Event,
+    FetchReceived,
+    FetchSent,
+    Refused,
+    TopicDescribed,
+)
 from penstock.sim.clients.client import TopicClient
 from penstock.sim.clients.consumers import Auditor, Consumer
-from penstock.sim.clients.messages import TOPIC_IDS_FROM, TopicName, TopicSeen
+from penstock.sim.clients.messages import TOPIC_IDS_FROM, TopicMetadata, TopicName
 from penstock.sim.clients.producers import Producer
 from penstock.sim.topic_lives import ReadByName, life_name
 from penstock.wire import Api
 
 
-class OfRenewed(TopicClient):
+class RenewedTopicClient(TopicClient):
     """A client of a topic that may be another one when it is asked for again."""
 
-    def refreshed(self, seen: TopicSeen) -> None:
+    def refreshed(self, seen: TopicMetadata) -> None:
         if seen.topic.id == self.topic.id:
             super().refreshed(seen)
         elif not self.is_past(seen.topic):
             self.again_soon(self.ready)
 
 
-class ById(OfRenewed):
+class ById(RenewedTopicClient):
     """Says of which life all is. Never goes back to one that it has left, as a node may have it that is behind."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -40,10 +48,10 @@ class ById(OfRenewed):
     def narrow(self, api: Api, low: int, high: int) -> tuple[int, int]:
         return max(low, TOPIC_IDS_FROM.get(api, 0)), high
 
-    def meet(self, seen: TopicSeen) -> None:
+    def meet(self, seen: TopicMetadata) -> None:
         assert seen.topic.id is not None
         life = life_name(seen.topic.name, seen.topic.id)
-        self.record(TopicMet(life, seen.topic.id, len(seen.partitions)))
+        self.record(TopicDescribed(life, seen.topic.id, len(seen.partitions)))
         if life != self.scope:
             self._left.add(self.scope)
             self.scope = life
@@ -57,32 +65,32 @@ class ById(OfRenewed):
         """All that was known of the topic is of another life of it."""
 
 
-class ByName(OfRenewed):
+class ByName(RenewedTopicClient):
     """Has to do with whatever life there is."""
 
     def narrow(self, api: Api, low: int, high: int) -> tuple[int, int]:
         return low, min(high, TOPIC_IDS_FROM.get(api, high + 1) - 1)
 
-    def meet(self, seen: TopicSeen) -> None:
+    def meet(self, seen: TopicMetadata) -> None:
         pass
 
 
 class ProducerById(ById, Producer):
     def life_begins(self) -> None:
-        for lane in self._lanes.values():
-            lane.waiting.clear()
-            lane.flying.clear()
-            lane.is_blocked = lane.is_known = False
+        for queue in self._queues.values():
+            queue.waiting.clear()
+            queue.flying.clear()
+            queue.is_blocked = queue.is_known = False
         self._sequences.clear()
 
     def _next(self, partition: int) -> Batch | None:
-        lane = self._lanes[partition]
-        return None if lane.flying and not lane.is_known else super()._next(partition)
+        queue = self._queues[partition]
+        return None if queue.flying and not queue.is_known else super()._next(partition)
 
     def _acked(self, batch: Batch, base_offset: int) -> None:
         super()._acked(batch, base_offset)
         if self._is_of_now(batch):
-            self._lanes[batch.at.partition].is_known = True
+            self._queues[batch.at.partition].is_known = True
 
     def _failed(self, batch: Batch, code: int) -> None:
         if self._is_of_now(batch):
@@ -99,9 +107,9 @@ class ProducerById(ById, Producer):
 
 class ProducerByName(ByName, Producer):
     def _send_some(self) -> None:
-        for partition, lane in self._lanes.items():
+        for partition, queue in self._queues.items():
             if partition not in self.partitions:
-                lane.waiting.clear()  # this life of the topic has fewer
+                queue.waiting.clear()  # this life of the topic has fewer
         super()._send_some()
 
 
@@ -113,10 +121,10 @@ class ConsumerById(ById, Consumer):
 class ConsumerByName(ByName, Consumer):
     def record(self, event: Event) -> None:
         """What is read may be of any life: nothing else is told of it than that."""
-        if isinstance(event, Viewed):
+        if isinstance(event, FetchReceived):
             values = [(each.offset, each.value) for each in event.records]
             event = ReadByName(event.consumer, event.at, values)
-        elif isinstance(event, Asked | Delivered):
+        elif isinstance(event, FetchSent | Delivered):
             return
         super().record(event)
 

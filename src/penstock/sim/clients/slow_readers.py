@@ -8,7 +8,7 @@ truncated, cleaned or deleted since the response began.
 from typing import Final, cast
 
 from penstock.sim.checkers.violation import Violation
-from penstock.sim.clients.client import Stage
+from penstock.sim.clients.client import ClientContext
 from penstock.sim.clients.consumers import ConsumerPlan, Rereader
 from penstock.sim.world.tcp import Link
 
@@ -25,17 +25,19 @@ STALL_US_MAX: Final = 3_000_000
 class SlowReader(Rereader):
     """Stalls after some of its fetches."""
 
-    def __init__(self, plan: ConsumerPlan, stage: Stage) -> None:
-        super().__init__(plan, stage)
+    def __init__(self, plan: ConsumerPlan, context: ClientContext) -> None:
+        super().__init__(plan, context)
         self._stalled: list[Link] = []
 
     def _fetch(self) -> None:
         super()._fetch()
-        if not self.stage.network.is_calm and not self._stalled and self.rng.random() < 0.5:
+        if not self.context.network.is_calm and not self._stalled and self.rng.random() < 0.5:
             self._stall()
 
     def _stall(self) -> None:
-        self._stalled = [cast(Link, line.link) for line in self._lines.values() if line.link is not None]
+        self._stalled = [
+            cast(Link, line.link) for line in self._connections.values() if line.link is not None
+        ]
         for link in self._stalled:
             link.stop_reading()
         self.later(self.rng.randrange(100_000, STALL_US_MAX), self._read_on)

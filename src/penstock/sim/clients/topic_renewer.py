@@ -10,12 +10,12 @@ from enum import Enum
 from uuid import UUID
 
 from penstock.base.errors import ErrorCode
-from penstock.sim.checkers.history import Denied
-from penstock.sim.clients import messages as speech
-from penstock.sim.clients.client import Client, Stage, code_name
+from penstock.sim.checkers.history import RequestRefused
+from penstock.sim.clients import messages
+from penstock.sim.clients.client import Client, ClientContext, code_name
 from penstock.sim.clients.consumers import ConsumerPlan
 from penstock.sim.clients.producers import ProducerPlan
-from penstock.sim.topic_lives import Deleted, DeletionAsked, DeletionLost, LifeBegun, life_name
+from penstock.sim.topic_lives import Deleted, DeletionLost, DeletionSent, LifeStarted, life_name
 from penstock.wire import Api, read_response, write_request
 
 IDS_FROM = {Api.CREATE_TOPICS: 7, Api.DELETE_TOPICS: 6}
@@ -62,9 +62,9 @@ class Phase(Enum):
     DELETING = "deleting"
 
 
-class Renewer(Client):
-    def __init__(self, plan: RenewalPlan, stage: Stage) -> None:
-        super().__init__(f"renewer of {plan.topic}", stage)
+class TopicRenewer(Client):
+    def __init__(self, plan: RenewalPlan, context: ClientContext) -> None:
+        super().__init__(f"renewer of {plan.topic}", context)
         self.plan = plan
         self.life_count = 0
         self._is_working = True
@@ -81,13 +81,13 @@ class Renewer(Client):
 
     @property
     def _is_vague(self) -> bool:
-        return self.stage.schedule.now_us < self._by_name_us + LATE_US_MAX
+        return self.context.schedule.now_us < self._by_name_us + LATE_US_MAX
 
     def finish(self) -> None:
         """Let the topic live, from the next life on if it is about to end."""
         self._is_working = False
         if self._is_vague:
-            left_us = self._by_name_us + LATE_US_MAX - self.stage.schedule.now_us
+            left_us = self._by_name_us + LATE_US_MAX - self.context.schedule.now_us
             self.later(left_us, self._make_sure)
 
     def _make_sure(self) -> None:
@@ -119,16 +119,16 @@ class Renewer(Client):
     def _refused(self, what: str, code: int) -> None:
         self.trace(f"{what}: {code_name(code)}")
         if code not in PASSING:
-            self.record(Denied(self.name, what, code, is_due=False))
+            self.record(RequestRefused(self.name, what, code, is_due=False))
         self.again_soon(self.ready)
 
     def _create(self) -> None:
         plan = self.plan
-        topic = speech.NewTopic(
+        topic = messages.NewTopic(
             plan.topic, self.rng.randint(1, plan.partitions_max), plan.configs, plan.replication
         )
         version = self.versions[Api.CREATE_TOPICS]
-        self.ask(Api.CREATE_TOPICS, speech.create_topics(version, [topic]), self._created)
+        self.ask(Api.CREATE_TOPICS, messages.create_topics(version, [topic]), self._created)
 
     def _created(self, version: int, body: memoryview) -> None:
         (row,) = read_response(Api.CREATE_TOPICS, version, body).topics
@@ -141,11 +141,11 @@ class Renewer(Client):
             self._refused(f"creates {self.plan.topic}", code)
 
     def _find(self) -> None:
-        body = speech.metadata(self.versions[Api.METADATA], [self.plan.topic], create=False)
+        body = messages.metadata(self.versions[Api.METADATA], [self.plan.topic], create=False)
         self.ask(Api.METADATA, body, self._found)
 
     def _found(self, version: int, body: memoryview) -> None:
-        (seen,) = speech.read_metadata(version, body)
+        (seen,) = messages.read_metadata(version, body)
         if seen.code or seen.topic.id is None or seen.topic.id in self._past:
             # The node has not heard yet; or the topic is gone again, by a deletion that was late.
             self._phase = Phase.CREATING
@@ -161,7 +161,7 @@ class Renewer(Client):
             self._life = life
             self.life_count += 1
             self.trace(f"has {self.plan.topic} in life {self.life_count}: {life}")
-            self.record(LifeBegun(self.plan.topic, life_name(self.plan.topic, life)))
+            self.record(LifeStarted(self.plan.topic, life_name(self.plan.topic, life)))
         self.later(round(self.rng.expovariate(1 / self.plan.mean_us)) + 1, self._end_life)
 
     def _end_life(self) -> None:
@@ -173,13 +173,13 @@ class Renewer(Client):
         life, topic = self._life, self.plan.topic
         scope = life_name(topic, life)
         is_by_name = self.rng.random() < BY_NAME
-        make = speech.words(Api.DELETE_TOPICS, self.versions[Api.DELETE_TOPICS])
+        make = messages.request_classes(Api.DELETE_TOPICS, self.versions[Api.DELETE_TOPICS])
         named = (
             make.DeleteTopicState(name=topic, topic_id=None)
             if is_by_name
             else make.DeleteTopicState(name=None, topic_id=life)
         )
-        entity = make.DeleteTopicsRequest(topics=(named,), timeout=speech.ms(5_000))
+        entity = make.DeleteTopicsRequest(topics=(named,), timeout=messages.ms(5_000))
         body = write_request(Api.DELETE_TOPICS, self.versions[Api.DELETE_TOPICS], entity)
 
         def heard(version: int, body: memoryview) -> None:
@@ -196,8 +196,8 @@ class Renewer(Client):
 
         def lost() -> None:
             if is_by_name:
-                self._by_name_us = self.stage.schedule.now_us
+                self._by_name_us = self.context.schedule.now_us
                 self.record(DeletionLost(topic))
 
-        self.record(DeletionAsked(topic, None if is_by_name else scope))
+        self.record(DeletionSent(topic, None if is_by_name else scope))
         self.ask(Api.DELETE_TOPICS, body, heard, lost)

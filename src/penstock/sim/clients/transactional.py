@@ -9,15 +9,15 @@ Both crash, forgetting everything; and stall, and go on as if nothing had been.
 
 from dataclasses import dataclass
 
-from penstock.sim.checkers.history import Derived, End, Seen, Survives, Txn, Written
+from penstock.sim.checkers.history import Derived, ProducedRecord, ReadRecord, Survives, Txn, TxnEnd
 from penstock.sim.clients.classic_members import ClassicMember
-from penstock.sim.clients.client import Client, Stage
+from penstock.sim.clients.client import Client, ClientContext
 from penstock.sim.clients.consumers import ConsumerPlan
 from penstock.sim.clients.group_messages import STABLE_FROM, Membership, Position
 from penstock.sim.clients.members import TICK_US, MemberPlan
 from penstock.sim.clients.messages import TopicName
 from penstock.sim.clients.transactor import Transactor
-from penstock.sim.clients.txn_terms import Terms, Work
+from penstock.sim.clients.txn_plan import TxnSettings, TxnWork
 from penstock.wire import Api
 
 MEMBERS_FROM = 3
@@ -47,11 +47,11 @@ class TransactionalPlan:
 
 
 class TransactionalProducer(Client):
-    def __init__(self, plan: TransactionalPlan, stage: Stage) -> None:
-        super().__init__(plan.name, stage)
+    def __init__(self, plan: TransactionalPlan, context: ClientContext) -> None:
+        super().__init__(plan.name, context)
         self.plan = plan
         self.is_making = True
-        terms = Terms(
+        terms = TxnSettings(
             plan.transactional_id,
             plan.topic,
             plan.is_version_2,
@@ -87,7 +87,7 @@ class TransactionalProducer(Client):
     def _tick(self) -> None:
         pace_us = self.plan.pace_us
         self.later(self.rng.randrange(pace_us // 2, pace_us * 2), self._tick)
-        if not self.is_making or self.stage.schedule.now_us < self._asleep_until_us or self.link is None:
+        if not self.is_making or self.context.schedule.now_us < self._asleep_until_us or self.link is None:
             return
         drawn = self.rng.random() * TICK_US / pace_us
         if drawn < self.plan.crashes:
@@ -97,19 +97,19 @@ class TransactionalProducer(Client):
         elif drawn < self.plan.crashes + self.plan.stalls:
             duration_us = self.rng.randrange(1, 1000 * self.plan.stall_ms_max)
             self.trace(f"stalls for {duration_us // 1000} ms")
-            self._asleep_until_us = self.stage.schedule.now_us + duration_us
+            self._asleep_until_us = self.context.schedule.now_us + duration_us
             self.transactor.pause(duration_us)
         elif self.transactor.is_ready:
             self.transactor.begin(self._work())
 
-    def _work(self) -> Work:
+    def _work(self) -> TxnWork:
         rng, plan = self.rng, self.plan
         partitions = self.transactor.partitions
         rounds = []
         for _ in range(rng.randint(1, plan.rounds_max)):
             chosen = rng.sample(partitions, rng.randint(1, len(partitions)))
             rounds.append({each: self._make(each) for each in sorted(chosen)})
-        work = Work(rounds, commit=rng.random() >= plan.aborts)
+        work = TxnWork(rounds, commit=rng.random() >= plan.aborts)
         if plan.group is not None and rng.random() < 0.5:
             work.member = Membership(plan.group)
             work.topic = TopicName(plan.topic, None)
@@ -118,11 +118,13 @@ class TransactionalProducer(Client):
                 work.positions[partition] = Position(rng.randrange(1000), f"{self.name}/{self._names}")
         return work
 
-    def _make(self, partition: int) -> list[Written]:
+    def _make(self, partition: int) -> list[ProducedRecord]:
         made = []
         for _ in range(self.rng.randint(1, 3)):
             key = f"k{self.rng.randrange(self.plan.key_count)}".encode() if self.plan.key_count else None
-            made.append(Written(key, f"{self.name}/{partition}/{self._records}".encode(), self._records))
+            made.append(
+                ProducedRecord(key, f"{self.name}/{partition}/{self._records}".encode(), self._records)
+            )
             self._records += 1
         return made
 
@@ -150,7 +152,7 @@ class WorkerPlan:
 class Worker(ClassicMember):
     """Reads, processes, writes: in transactions, a member's positions with them."""
 
-    def __init__(self, plan: WorkerPlan, stage: Stage) -> None:
+    def __init__(self, plan: WorkerPlan, context: ClientContext) -> None:
         fetching = ConsumerPlan(
             plan.name,
             plan.source,
@@ -172,10 +174,12 @@ class Worker(ClassicMember):
             fetch=fetching,
             tick_us=plan.tick_us,
         )
-        super().__init__(member_plan, stage)
-        terms = Terms(plan.transactional_id, plan.target, plan.is_version_2, plan.timeout_ms, plan.survives)
+        super().__init__(member_plan, context)
+        terms = TxnSettings(
+            plan.transactional_id, plan.target, plan.is_version_2, plan.timeout_ms, plan.survives
+        )
         self.transactor = Transactor(self, terms, self._ended)
-        self._read: list[tuple[int, Seen]] = []
+        self._read: list[tuple[int, ReadRecord]] = []
         self._records = 0
 
     @property
@@ -199,7 +203,7 @@ class Worker(ClassicMember):
 
     # -- reading, and giving up ------------------------------------------------------------------------
 
-    def delivered(self, partition: int, records: list[Seen]) -> None:
+    def delivered(self, partition: int, records: list[ReadRecord]) -> None:
         self._read += [(partition, each) for each in records]
 
     def give_up(self) -> None:
@@ -237,26 +241,26 @@ class Worker(ClassicMember):
         self.stop_fetching()
         read, self._read = self._read, []
         targets = self.transactor.partitions
-        written: dict[int, list[Written]] = {}
+        written: dict[int, list[ProducedRecord]] = {}
         for partition, seen in read:
             target = targets[(partition + seen.offset) % len(targets)]
             value = f"{self.name}/{self._records} from {self._at(partition)}@{seen.offset}".encode()
             self.record(Derived(value, self.who.group, self._at(partition), seen.offset, seen.value))
-            written.setdefault(target, []).append(Written(None, value, self._records))
+            written.setdefault(target, []).append(ProducedRecord(None, value, self._records))
             self._records += 1
         positions = {}
         for partition in sorted({partition for partition, _ in read}):
             self._names += 1
             positions[partition] = Position(self.positions[partition], f"{self.name}/{self._names}")
         self.transactor.begin(
-            Work([written], commit=True, member=self.who, topic=self.topic, positions=positions)
+            TxnWork([written], commit=True, member=self.who, topic=self.topic, positions=positions)
         )
 
     def rebalancing(self) -> None:
         self.give_up()
 
     def _ended(self, txn: Txn) -> None:
-        if txn.end is End.COMMITTED and self._is_positioned:
+        if txn.end is TxnEnd.COMMITTED and self._is_positioned:
             if not self.is_asleep:
                 self.begin_fetching()
             return

@@ -16,24 +16,23 @@ from penstock.records import BatchOptions, build_batch
 from penstock.sim.checkers.history import (
     Acked,
     Batch,
-    Commit,
-    CommitAsked,
-    Denied,
-    End,
-    InitAsked,
+    CommitSent,
     Initialised,
+    InitSent,
+    OffsetCommit,
     OffsetsAcked,
     OffsetsSent,
+    ProducedRecord,
+    RequestRefused,
     Sent,
     Txn,
+    TxnEnd,
     TxnEnded,
-    Written,
 )
-from penstock.sim.clients import messages as speech
-from penstock.sim.clients import txn_messages as txn_speech
+from penstock.sim.clients import messages, txn_messages
 from penstock.sim.clients.client import NOT_THERE, Client, code_name
-from penstock.sim.clients.txn_finding import Finder
-from penstock.sim.clients.txn_terms import (
+from penstock.sim.clients.coordinator_lookup import CoordinatorLookup
+from penstock.sim.clients.txn_plan import (
     AGAIN,
     ALL,
     ELSEWHERE,
@@ -43,8 +42,8 @@ from penstock.sim.clients.txn_terms import (
     NOT_YET,
     VERSION_1_MAX,
     VERSION_2_MIN,
-    Terms,
-    Work,
+    TxnSettings,
+    TxnWork,
 )
 from penstock.wire import Api
 
@@ -52,14 +51,14 @@ STRAY_US_MAX = 30_000_000
 """How long the network may hold up what was sent on a connection that its client has given up."""
 
 
-class Transactor(Finder):
-    def __init__(self, client: Client, terms: Terms, ended: Callable[[Txn], None]) -> None:
+class Transactor(CoordinatorLookup):
+    def __init__(self, client: Client, terms: TxnSettings, ended: Callable[[Txn], None]) -> None:
         super().__init__(client, terms)
         self.txn: Txn | None = None
         self.committed_count = 0
         self._ended = ended
         """Told of every transaction that is over."""
-        self._who = txn_speech.Producer(terms.transactional_id)
+        self._who = txn_messages.ProducerIdentity(terms.transactional_id)
         self._sequences: dict[int, int] = {}
         self._unacked: list[Batch] = []
         self._encoded: dict[Batch, bytes] = {}
@@ -76,7 +75,7 @@ class Transactor(Finder):
         """Until then such a question may still be on its way, and fence it when it arrives."""
 
     def narrow(self, api: Api, low: int, high: int) -> tuple[int, int]:
-        if api is Api.FIND_COORDINATOR and self._client.stage.is_cluster:
+        if api is Api.FIND_COORDINATOR and self._client.context.is_cluster:
             low = max(low, 1)  # before, it knows of groups only
         if self.terms.is_version_2:
             return max(low, VERSION_2_MIN.get(api, low)), high
@@ -87,45 +86,45 @@ class Transactor(Finder):
     @property
     def is_ready(self) -> bool:
         """Whether a transaction can begin."""
-        return not self._agenda and self._who.producer_id >= 0
+        return not self._steps and self._who.producer_id >= 0
 
     def resume(self) -> None:
         """There is a new connection."""
         self._interrupt()
         self._is_resumed = True
-        if self._who.producer_id < 0 and self._init not in self._agenda:
-            self._agenda.appendleft(self._init)
-        self._agenda.appendleft(self._meet_topic)
-        self._agenda.appendleft(self._find)
+        if self._who.producer_id < 0 and self._init not in self._steps:
+            self._steps.appendleft(self._init)
+        self._steps.appendleft(self._meet_topic)
+        self._steps.appendleft(self._find)
         self._go_on()
 
     def lose(self) -> None:
         """The connection is gone."""
         self._interrupt()
         self._is_resumed = False
-        while self._agenda and self._agenda[0] in (self._find, self._meet_topic):
-            self._agenda.popleft()
+        while self._steps and self._steps[0] in (self._find, self._meet_topic):
+            self._steps.popleft()
 
-    def begin(self, work: Work) -> Txn:
+    def begin(self, work: TxnWork) -> Txn:
         assert self.is_ready
         self._count += 1
         txn = self.txn = Txn(self._client.name, self._count)
-        self._begun_ms = self._client.stage.schedule.now_ms
+        self._begun_ms = self._client.context.schedule.now_ms
         self._unsure = 0
         self._has_added = False
         self._added = set()
         for each in work.rounds:
-            self._agenda.append(lambda batches=each: self._open_round(batches))  # type: ignore[misc]
+            self._steps.append(lambda batches=each: self._open_round(batches))  # type: ignore[misc]
             if not self.terms.is_version_2:
-                self._agenda.append(lambda batches=each: self._add_partitions(sorted(batches)))  # type: ignore[misc]
-            self._agenda.append(self._produce)
+                self._steps.append(lambda batches=each: self._add_partitions(sorted(batches)))  # type: ignore[misc]
+            self._steps.append(self._produce)
         if work.member is not None and work.positions:
             group = work.member.group
-            self._agenda.append(lambda: self._find_group(group))
+            self._steps.append(lambda: self._find_group(group))
             if not self.terms.is_version_2:
-                self._agenda.append(lambda: self._add_offsets(group))
-            self._agenda.append(lambda: self._commit_offsets(work))
-        self._agenda.append(lambda: self._end(commit=work.commit))
+                self._steps.append(lambda: self._add_offsets(group))
+            self._steps.append(lambda: self._commit_offsets(work))
+        self._steps.append(lambda: self._end(commit=work.commit))
         self._client.trace(f"begins {txn}")
         self._go_on()
         return txn
@@ -138,9 +137,9 @@ class Transactor(Finder):
     def forget(self) -> None:
         """Its process is gone: nobody knows who it was, or what it was doing."""
         self._interrupt()
-        self._agenda.clear()
+        self._steps.clear()
         self._leave_txn()
-        self._become(txn_speech.Producer(self.terms.transactional_id))
+        self._become(txn_messages.ProducerIdentity(self.terms.transactional_id))
 
     # -- what becomes of a step -------------------------------------------------------------------------
 
@@ -152,12 +151,12 @@ class Transactor(Finder):
         self._client.trace(f"{what} is refused: {code_name(code)}")
         if code in AGAIN:
             if code in ELSEWHERE and what != "FindCoordinator":
-                self._agenda.appendleft(find or self._find)
+                self._steps.appendleft(find or self._find)
             elif code in NOT_THERE:
-                self._agenda.appendleft(self._meet_topic)
+                self._steps.appendleft(self._meet_topic)
             self._again()
             return False
-        self._client.record(Denied(self._client.name, what, code, self._is_due(code)))
+        self._client.record(RequestRefused(self._client.name, what, code, self._is_due(code)))
         if code in FENCED or self.txn is None:
             self._begin_anew()
         else:
@@ -165,7 +164,7 @@ class Transactor(Finder):
         return False
 
     def _is_due(self, code: int) -> bool:
-        now_us = self._client.stage.schedule.now_us
+        now_us = self._client.context.schedule.now_us
         if code in MEMBER_GONE or self.terms.is_shared or now_us < self._stray_until_us:
             return True
         if self.txn is None:
@@ -173,25 +172,25 @@ class Transactor(Finder):
             # does not know any more which one that was before: the record has no room for it.
             return self._inits_open > 1
         # When it began is written down by one node's clock, and looked at by the clock of the next one.
-        stage = self._client.stage
-        return stage.schedule.now_ms - self._begun_ms + stage.skew_ms >= self.terms.timeout_ms
+        context = self._client.context
+        return context.schedule.now_ms - self._begun_ms + context.skew_ms >= self.terms.timeout_ms
 
     def _give_up(self) -> None:
         """Abort what is open."""
-        self._agenda.clear()
+        self._steps.clear()
         self._interrupt()
         if self.txn is not None:
-            self._agenda.append(lambda: self._end(commit=False))
+            self._steps.append(lambda: self._end(commit=False))
         self._go_on()
 
     def _begin_anew(self) -> None:
         """Somebody else is this transactional id now, or the coordinator ended what was open."""
         self.forget()
-        self._agenda.append(self._init)
+        self._steps.append(self._init)
         self._is_at_work = True
         self._again(self._client.rng.randrange(0, 1_000_000))
 
-    def _become(self, who: txn_speech.Producer) -> None:
+    def _become(self, who: txn_messages.ProducerIdentity) -> None:
         if who != self._who:
             self._who = who
             self._sequences.clear()
@@ -202,35 +201,35 @@ class Transactor(Finder):
         version, terms = self._version(Api.INIT_PRODUCER_ID), self.terms
         if version < EXPECTED_FROM:
             # From now on it may be in an epoch that it has not heard of, and fenced in the one it knows.
-            self._become(txn_speech.Producer(terms.transactional_id))
+            self._become(txn_messages.ProducerIdentity(terms.transactional_id))
         expected = (self._who.producer_id, self._who.epoch)
         is_anew = expected[0] < 0
-        body = speech.init_producer_id(version, terms.transactional_id, terms.timeout_ms, expected)
+        body = messages.init_producer_id(version, terms.transactional_id, terms.timeout_ms, expected)
 
         def heard(version: int, body: memoryview) -> None:
-            code, producer_id, epoch = speech.read_init_producer_id(version, body)
+            code, producer_id, epoch = messages.read_init_producer_id(version, body)
             if not self._judge("InitProducerId", code):
                 return
             self._inits_open = 0
             self._client.trace(f"is {terms.transactional_id}: producer {producer_id} in epoch {epoch}")
-            self._become(txn_speech.Producer(terms.transactional_id, producer_id, epoch))
+            self._become(txn_messages.ProducerIdentity(terms.transactional_id, producer_id, epoch))
             self._client.record(
                 Initialised(self._client.name, terms.transactional_id, producer_id, epoch, is_anew)
             )
             self._done()
 
         if self._inits_open:
-            self._stray_until_us = self._client.stage.schedule.now_us + STRAY_US_MAX
+            self._stray_until_us = self._client.context.schedule.now_us + STRAY_US_MAX
         self._inits_open += 1
-        self._client.record(InitAsked(self._client.name))
+        self._client.record(InitSent(self._client.name))
         self._ask(Api.INIT_PRODUCER_ID, body, heard, self._coordinator)
 
     # -- writing ---------------------------------------------------------------------------------------
 
-    def _open_round(self, records: dict[int, list[Written]]) -> None:
+    def _open_round(self, records: dict[int, list[ProducedRecord]]) -> None:
         """Make the batches of a round; they keep what they are, however often they are sent."""
         assert self.txn is not None
-        now_ms = self._client.stage.schedule.now_ms
+        now_ms = self._client.context.schedule.now_ms
         for partition, written in sorted(records.items()):
             self._batch_count += 1
             at = TopicPartition(self._topic.name, partition)
@@ -258,10 +257,10 @@ class Transactor(Finder):
             self._done()
             return
         version = self._version(Api.ADD_PARTITIONS_TO_TXN)
-        body = txn_speech.add_partitions(version, self._who, self._topic.name, new)
+        body = txn_messages.add_partitions(version, self._who, self._topic.name, new)
 
         def heard(version: int, body: memoryview) -> None:
-            codes = txn_speech.read_add_partitions(version, body)
+            codes = txn_messages.read_add_partitions(version, body)
             if self._judge("AddPartitionsToTxn", next((each for each in codes if each), 0)):
                 self._added.update(new)
                 self._has_added = True
@@ -279,7 +278,7 @@ class Transactor(Finder):
             None,
         )
         if leader is None:
-            self._agenda.appendleft(self._meet_topic)
+            self._steps.appendleft(self._meet_topic)
             self._again()
             return
         batches = {
@@ -293,13 +292,13 @@ class Transactor(Finder):
         encoded = {partition: self._encoded[batch] for partition, batch in batches.items()}
         numbers = ", ".join(f"#{each.number} to {each.at}" for each in batches.values())
         self._client.trace(f"sends {numbers} in {self.txn}")
-        body = speech.produce(
+        body = messages.produce(
             self._version(Api.PRODUCE), ALL, 5_000, self._topic, encoded, self.terms.transactional_id
         )
 
         def heard(version: int, body: memoryview) -> None:
             wrong = 0
-            for partition, code, base_offset, _ in speech.read_produce(version, body):
+            for partition, code, base_offset, _ in messages.read_produce(version, body):
                 if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
                     batch = batches[partition]
                     self._unacked.remove(batch)
@@ -322,31 +321,31 @@ class Transactor(Finder):
     # -- offsets ---------------------------------------------------------------------------------------
 
     def _add_offsets(self, group: str) -> None:
-        body = txn_speech.add_offsets(self._version(Api.ADD_OFFSETS_TO_TXN), self._who, group)
+        body = txn_messages.add_offsets(self._version(Api.ADD_OFFSETS_TO_TXN), self._who, group)
 
         def heard(version: int, body: memoryview) -> None:
-            if self._judge("AddOffsetsToTxn", txn_speech.read_add_offsets(version, body)):
+            if self._judge("AddOffsetsToTxn", txn_messages.read_add_offsets(version, body)):
                 self._has_added = True
                 self._done()
 
         self._ask(Api.ADD_OFFSETS_TO_TXN, body, heard, self._coordinator)
 
-    def _commit_offsets(self, work: Work) -> None:
+    def _commit_offsets(self, work: TxnWork) -> None:
         assert self.txn is not None
         assert work.member is not None
         assert work.topic is not None
         txn, topic, group = self.txn, work.topic, work.member.group
         if not txn.commits:
             txn.commits = [
-                Commit(name, work.member.group, TopicPartition(topic.name, partition), offset, txn)
+                OffsetCommit(name, work.member.group, TopicPartition(topic.name, partition), offset, txn)
                 for partition, (offset, name) in sorted(work.positions.items())
             ]
             self._client.record(OffsetsSent(txn.commits))
         version = self._version(Api.TXN_OFFSET_COMMIT)
-        body = txn_speech.txn_offset_commit(version, self._who, work.member, topic, work.positions)
+        body = txn_messages.txn_offset_commit(version, self._who, work.member, topic, work.positions)
 
         def heard(version: int, body: memoryview) -> None:
-            codes = txn_speech.read_txn_offset_commit(version, body)
+            codes = txn_messages.read_txn_offset_commit(version, body)
             code = next((each for each in codes if each), 0)
             if self._judge("TxnOffsetCommit", code, lambda: self._find_group(group)):
                 self._client.trace(f"has offsets in {txn}: {', '.join(map(str, txn.commits))}")
@@ -361,14 +360,14 @@ class Transactor(Finder):
         txn = self.txn
         assert txn is not None
         if not commit and not self.terms.is_version_2 and not self._has_added and not self._unacked:
-            self._end_known(End.ABORTED)  # the coordinator never heard of it
+            self._end_known(TxnEnd.ABORTED)  # the coordinator never heard of it
             return
         if commit:
             txn.commit_sends += 1
             self._unsure += 1
-            self._client.record(CommitAsked(txn))
+            self._client.record(CommitSent(txn))
         self._client.trace(f"{'commits' if commit else 'aborts'} {txn}")
-        body = txn_speech.end_txn(self._version(Api.END_TXN), self._who, commit=commit)
+        body = txn_messages.end_txn(self._version(Api.END_TXN), self._who, commit=commit)
         self._ask(
             Api.END_TXN,
             body,
@@ -377,7 +376,7 @@ class Transactor(Finder):
         )
 
     def _heard_end(self, commit: bool, version: int, body: memoryview) -> None:
-        code, producer_id, epoch = txn_speech.read_end_txn(version, body)
+        code, producer_id, epoch = txn_messages.read_end_txn(version, body)
         if commit and code and (code in NOT_YET or code not in AGAIN):
             self._unsure -= 1
         if code == ErrorCode.INVALID_TXN_STATE and not (commit or self.terms.is_version_2 or self._has_added):
@@ -385,34 +384,34 @@ class Transactor(Finder):
         if code == ErrorCode.INVALID_TXN_STATE and commit:
             # Too late to commit, and there is nothing to abort.
             self._client.trace(f"EndTxn is refused: {code_name(code)}")
-            self._client.record(Denied(self._client.name, "EndTxn", code, self._is_due(code)))
+            self._client.record(RequestRefused(self._client.name, "EndTxn", code, self._is_due(code)))
             self._begin_anew()
             return
         if not self._judge("EndTxn", code):
             return
         has_left = bool(self._unacked)
         if producer_id >= 0:
-            self._become(txn_speech.Producer(self.terms.transactional_id, producer_id, epoch))
+            self._become(txn_messages.ProducerIdentity(self.terms.transactional_id, producer_id, epoch))
         elif has_left:
             # What was not acknowledged may be in the log, or not: its sequences cannot be used again.
-            self._agenda.append(self._init)
-        self._end_known(End.COMMITTED if commit else self._end_unasked())
+            self._steps.append(self._init)
+        self._end_known(TxnEnd.COMMITTED if commit else self._end_unasked())
 
-    def _end_unasked(self) -> End:
-        return End.UNKNOWN if self._unsure else End.ABORTED
+    def _end_unasked(self) -> TxnEnd:
+        return TxnEnd.UNKNOWN if self._unsure else TxnEnd.ABORTED
 
-    def _end_known(self, end: End) -> None:
+    def _end_known(self, end: TxnEnd) -> None:
         self._leave_txn(end)
         self._done()
 
-    def _leave_txn(self, end: End | None = None) -> None:
+    def _leave_txn(self, end: TxnEnd | None = None) -> None:
         txn, self.txn = self.txn, None
         self._unacked.clear()
         self._encoded.clear()
         if txn is not None:
             txn.end = end or self._end_unasked()
             self._client.trace(f"is done with {txn}")
-            if txn.end is End.COMMITTED:
+            if txn.end is TxnEnd.COMMITTED:
                 self.committed_count += 1
             self._client.record(TxnEnded(txn))
             self._ended(txn)

@@ -1,13 +1,13 @@
-"""What transactional producers say and hear, in any version; beside `speech`."""
+"""What transactional producers say and hear, in any version; beside `messages`."""
 
 from typing import NamedTuple
 
 from penstock.sim.clients.group_messages import Membership, Position
-from penstock.sim.clients.messages import TopicName, words
+from penstock.sim.clients.messages import TopicName, request_classes
 from penstock.wire import Api, read_response, write_request
 
 
-class Producer(NamedTuple):
+class ProducerIdentity(NamedTuple):
     """Who a transactional producer is."""
 
     transactional_id: str
@@ -15,9 +15,9 @@ class Producer(NamedTuple):
     epoch: int = -1
 
 
-def add_partitions(version: int, who: Producer, topic: str, partitions: list[int]) -> bytes:
+def add_partitions(version: int, who: ProducerIdentity, topic: str, partitions: list[int]) -> bytes:
     """As clients ask, which is up to version 3: later ones are for brokers."""
-    make = words(Api.ADD_PARTITIONS_TO_TXN, version)
+    make = request_classes(Api.ADD_PARTITIONS_TO_TXN, version)
     entity = make.AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=who.transactional_id,
         v3_and_below_producer_id=who.producer_id,
@@ -37,8 +37,8 @@ def read_add_partitions(version: int, body: memoryview) -> list[int]:
     ]
 
 
-def add_offsets(version: int, who: Producer, group: str) -> bytes:
-    make = words(Api.ADD_OFFSETS_TO_TXN, version)
+def add_offsets(version: int, who: ProducerIdentity, group: str) -> bytes:
+    make = request_classes(Api.ADD_OFFSETS_TO_TXN, version)
     entity = make.AddOffsetsToTxnRequest(
         transactional_id=who.transactional_id,
         producer_id=who.producer_id,
@@ -53,9 +53,9 @@ def read_add_offsets(version: int, body: memoryview) -> int:
 
 
 def txn_offset_commit(
-    version: int, who: Producer, member: Membership, topic: TopicName, positions: dict[int, Position]
+    version: int, who: ProducerIdentity, member: Membership, topic: TopicName, positions: dict[int, Position]
 ) -> bytes:
-    make = words(Api.TXN_OFFSET_COMMIT, version)
+    make = request_classes(Api.TXN_OFFSET_COMMIT, version)
     entity = make.TxnOffsetCommitRequest(
         transactional_id=who.transactional_id,
         group_id=member.group,
@@ -84,8 +84,8 @@ def read_txn_offset_commit(version: int, body: memoryview) -> list[int]:
     return [int(each.error_code) for topic in response.topics for each in topic.partitions]
 
 
-def end_txn(version: int, who: Producer, *, commit: bool) -> bytes:
-    make = words(Api.END_TXN, version)
+def end_txn(version: int, who: ProducerIdentity, *, commit: bool) -> bytes:
+    make = request_classes(Api.END_TXN, version)
     entity = make.EndTxnRequest(
         transactional_id=who.transactional_id,
         producer_id=who.producer_id,
@@ -95,16 +95,16 @@ def end_txn(version: int, who: Producer, *, commit: bool) -> bytes:
     return write_request(Api.END_TXN, version, entity)
 
 
-class Ended(NamedTuple):
+class EndTxnReply(NamedTuple):
     code: int
     producer_id: int
     """And the epoch: what the producer is from now on; -1 where the version does not tell."""
     epoch: int
 
 
-def read_end_txn(version: int, body: memoryview) -> Ended:
+def read_end_txn(version: int, body: memoryview) -> EndTxnReply:
     response = read_response(Api.END_TXN, version, body)
-    return Ended(
+    return EndTxnReply(
         int(response.error_code),
         getattr(response, "producer_id", -1),
         getattr(response, "producer_epoch", -1),

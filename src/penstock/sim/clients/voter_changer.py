@@ -7,9 +7,9 @@ that may fail at any time, and is tried again later with what is true then. Once
 from typing import Any
 
 from penstock.base.errors import ErrorCode
-from penstock.sim.checkers.history import Denied
-from penstock.sim.clients import messages as speech
-from penstock.sim.clients.client import Client, Stage, code_name
+from penstock.sim.checkers.history import RequestRefused
+from penstock.sim.clients import messages
+from penstock.sim.clients.client import Client, ClientContext, code_name
 from penstock.storage.layout import METADATA_TOPIC
 from penstock.wire import Api, read_response, write_request
 
@@ -29,9 +29,9 @@ CHANGE_TIMEOUT_MS = 5_000
 
 
 class VoterChanger(Client):
-    def __init__(self, stage: Stage, mean_us: int, controllers: range, port: int) -> None:
+    def __init__(self, context: ClientContext, mean_us: int, controllers: range, port: int) -> None:
         """`controllers` are the nodes that may vote; all listen on `port`."""
-        super().__init__("voter operator", stage)
+        super().__init__("voter operator", context)
         self.is_working = True
         self._mean_us = mean_us
         self._controllers = controllers
@@ -61,7 +61,7 @@ class VoterChanger(Client):
         self._plan()
         if self._is_ready:
             version = self.versions[Api.DESCRIBE_QUORUM]
-            make = speech.words(Api.DESCRIBE_QUORUM, version)
+            make = messages.request_classes(Api.DESCRIBE_QUORUM, version)
             topic = make.TopicData(
                 topic_name=METADATA_TOPIC, partitions=(make.PartitionData(partition_index=0),)
             )
@@ -93,10 +93,10 @@ class VoterChanger(Client):
     def _add(self, replica: Any) -> None:
         number = replica.replica_id
         version = self.versions[Api.ADD_RAFT_VOTER]
-        make = speech.words(Api.ADD_RAFT_VOTER, version)
+        make = messages.request_classes(Api.ADD_RAFT_VOTER, version)
         entity = make.AddRaftVoterRequest(
             cluster_id=None,
-            timeout=speech.ms(CHANGE_TIMEOUT_MS),
+            timeout=messages.ms(CHANGE_TIMEOUT_MS),
             voter_id=number,
             voter_directory_id=replica.replica_directory_id,
             listeners=(make.Listener(name="CONTROLLER", host=f"node-{number}", port=self._port),),
@@ -107,7 +107,7 @@ class VoterChanger(Client):
     def _remove(self, replica: Any) -> None:
         number = replica.replica_id
         version = self.versions[Api.REMOVE_RAFT_VOTER]
-        make = speech.words(Api.REMOVE_RAFT_VOTER, version)
+        make = messages.request_classes(Api.REMOVE_RAFT_VOTER, version)
         entity = make.RemoveRaftVoterRequest(
             cluster_id=None, voter_id=number, voter_directory_id=replica.replica_directory_id
         )
@@ -120,6 +120,6 @@ class VoterChanger(Client):
             why = f" ({response.error_message})" if response.error_message else ""
             self.trace(f"{what}: {code_name(code)}{why}")
             if code not in PASSING:
-                self.record(Denied(self.name, what, code, is_due=False))
+                self.record(RequestRefused(self.name, what, code, is_due=False))
 
         self.ask(api, write_request(api, self.versions[api], entity), heard)

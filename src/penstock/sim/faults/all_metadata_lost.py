@@ -15,8 +15,8 @@ from penstock.controlplane.synced_end import METADATA_SYNCED
 from penstock.server.node import Node
 from penstock.sim.checkers.disks import DATA, read_records
 from penstock.sim.checkers.violation import Violation
-from penstock.sim.clients import messages as speech
-from penstock.sim.clients.client import Client, Stage, code_name
+from penstock.sim.clients import messages
+from penstock.sim.clients.client import Client, ClientContext, code_name
 from penstock.sim.faults.rollbacks import METADATA, Files, forget_boot, put_back, take_away
 from penstock.sim.scenario import TopicPlan
 from penstock.sim.world.machine import Machine
@@ -31,7 +31,7 @@ LASTS_US = 100_000_000
 Records = set[tuple[Offset, bytes]]
 
 
-class Amnesia:
+class AllMetadataLost:
     def __init__(
         self,
         machines: list[Machine],
@@ -88,21 +88,21 @@ class Amnesia:
         return found
 
 
-class Creator(Client):
+class TopicCreator(Client):
     """Creates topics once; what is there already stays."""
 
-    def __init__(self, topics: Iterable[TopicPlan], stage: Stage) -> None:
-        super().__init__("creator", stage)
+    def __init__(self, topics: Iterable[TopicPlan], context: ClientContext) -> None:
+        super().__init__("creator", context)
         self._topics = [
-            speech.NewTopic(each.name, each.partition_count, {}, each.replication) for each in topics
+            messages.NewTopic(each.name, each.partition_count, {}, each.replication) for each in topics
         ]
 
     def ready(self) -> None:
-        body = speech.create_topics(self.versions[Api.CREATE_TOPICS], self._topics)
+        body = messages.create_topics(self.versions[Api.CREATE_TOPICS], self._topics)
         self.ask(Api.CREATE_TOPICS, body, self._heard)
 
     def _heard(self, version: int, body: memoryview) -> None:
-        codes = speech.read_create_topics(version, body)
+        codes = messages.read_create_topics(version, body)
         self.trace(f"creates the topics again: {', '.join(code_name(each) for each in codes.values())}")
         if any(code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS) for code in codes.values()):
             self.again_soon(self.ready)

@@ -6,12 +6,12 @@ from random import Random
 from penstock.server.node import Node
 from penstock.sim.cluster_plan import Harm
 from penstock.sim.faults.disk_damage import PARTITIONS, QUORUM
-from penstock.sim.faults.disk_troubles import DiskTroubles, draw_ailment
+from penstock.sim.faults.disk_troubles import DiskTroubles, draw_trouble
 from penstock.sim.faults.metadata_loss import MetadataLoss
 from penstock.sim.faults.rollbacks import Rollbacks
 from penstock.sim.scenario import Scenario
 from penstock.sim.world.machine import Machine, State
-from penstock.sim.world.machines import Fleet
+from penstock.sim.world.machines import SimCluster
 from penstock.sim.world.network import CLIENTS, Network
 from penstock.sim.world.schedule import Schedule
 
@@ -28,14 +28,14 @@ class Faults:
         scenario: Scenario,
         schedule: Schedule,
         network: Network,
-        fleet: Fleet,
+        cluster: SimCluster,
         trace: Callable[[str], None],
     ) -> None:
         self._scenario = scenario
         self._plan = scenario.cluster
         self._schedule = schedule
         self._network = network
-        self._fleet = fleet
+        self._cluster = cluster
         self._trace = trace
         self._rng = schedule.rng("operator")
         self._is_over = False
@@ -49,13 +49,13 @@ class Faults:
             self._plan.lost_metadata_us_mean,
             schedule.rng("lost metadata"),
             schedule.later,
-            fleet,
+            cluster,
         )
         self.rollbacks = Rollbacks(
-            self._plan.rollback_us_mean, fleet, schedule.rng("rollbacks"), schedule.later, trace
+            self._plan.rollback_us_mean, cluster, schedule.rng("rollbacks"), schedule.later, trace
         )
         network.hiccups, network.splits = self._plan.hiccups, self._plan.splits
-        fleet.when_down(self.start_again)
+        cluster.when_down(self.start_again)
 
     def begin(self) -> None:
         for mean_us, strike in (
@@ -88,7 +88,7 @@ class Faults:
         self._disks.end()
         self._losses.end()
         self.rollbacks.end()
-        for machine in self._fleet.machines:
+        for machine in self._cluster.machines:
             machine.resume()
             machine.disarm()
             if machine.has_faults:
@@ -114,13 +114,13 @@ class Faults:
 
     def _crash(self) -> None:
         rng = self._rng
-        machine = rng.choice(self._fleet.machines)
+        machine = rng.choice(self._cluster.machines)
         drawn = rng.random()
 
         def cuts_power() -> bool:
-            return self._scenario.cuts_power and self._fleet.may_lose_power(machine)
+            return self._scenario.cuts_power and self._cluster.may_lose_power(machine)
 
-        if not self._fleet.may_be_killed(machine):
+        if not self._cluster.may_be_killed(machine):
             machine.stop()
         elif drawn < 0.25 or (drawn < 0.5 and not cuts_power()):
             machine.kill()
@@ -132,11 +132,11 @@ class Faults:
             machine.crash_within(
                 rng.randrange(1, 60),
                 is_power_cut=lambda: drawn < 0.85 and cuts_power(),
-                happens=lambda: self._fleet.may_be_killed(machine),
+                happens=lambda: self._cluster.may_be_killed(machine),
             )
 
     def _pause(self) -> None:
-        machine = self._rng.choice(self._fleet.machines)
+        machine = self._rng.choice(self._cluster.machines)
         if machine.state in (State.UP, State.STARTING) and not machine.is_paused:
             machine.pause()
             self._schedule.later(self._rng.randrange(100_000, PAUSE_US_MAX), machine.resume)
@@ -146,12 +146,12 @@ class Faults:
     def _harm(self) -> None:
         """Have a machine go down, and something happen to its disk before it comes back."""
         rng = self._rng
-        machine = rng.choice(self._fleet.machines)
+        machine = rng.choice(self._cluster.machines)
         harm = self._plan.harm
         if harm is Harm.BOTH:
             harm = rng.choice((Harm.FLIPS, Harm.WIPES))
         drawn = rng.random()
-        if machine.state is not State.UP or not self._fleet.may_be_harmed(machine):
+        if machine.state is not State.UP or not self._cluster.may_be_harmed(machine):
             return
         self._doomed[machine] = harm
         if drawn < 0.4:
@@ -163,22 +163,22 @@ class Faults:
 
     def _spoil(self) -> None:
         """Have bits of a disk change under its node."""
-        machine = self._rng.choice(self._fleet.machines)
+        machine = self._rng.choice(self._cluster.machines)
         node = machine.node
-        if machine.state is State.UP and isinstance(node, Node) and self._fleet.may_be_harmed(machine):
+        if machine.state is State.UP and isinstance(node, Node) and self._cluster.may_be_harmed(machine):
             machine.flip_unread(node.context.replicas.directory.logs.values())
 
     def _trouble_disk(self, rng: Random) -> Callable[[], None] | None:
         """Have the disk of a broker fail; what has it work again."""
-        machine = rng.choice([each for each in self._fleet.machines if each.is_broker])
+        machine = rng.choice([each for each in self._cluster.machines if each.is_broker])
         node = machine.node
         if machine.state is not State.UP or not isinstance(node, Node):
             return None
-        if not self._fleet.may_be_harmed(machine):
+        if not self._cluster.may_be_harmed(machine):
             return None
         logs = [str(each) for each in sorted(node.context.replicas.directory.logs)]
-        machine.ail(draw_ailment(self._plan.disks, logs, rng))
-        return machine.recover
+        machine.begin_trouble(draw_trouble(self._plan.disks, logs, rng))
+        return machine.end_trouble
 
     def _harm_soon(self, machine: Machine, harm: Harm, attempts: int) -> None:
         """Harm a disk as soon as it may be, and start the machine; without, where that takes too long."""
@@ -186,8 +186,8 @@ class Faults:
         def attempt() -> None:
             if machine.state is not State.DOWN:
                 return
-            may_wipe = self._fleet.may_lose_metadata(machine)
-            may_be_harmed = self._fleet.may_be_harmed(machine)
+            may_wipe = self._cluster.may_lose_metadata(machine)
+            may_be_harmed = self._cluster.may_be_harmed(machine)
             if machine.has_given_up and may_wipe and not may_be_harmed:
                 # Its records may be all that there are of something.
                 machine.lose_metadata()
@@ -215,7 +215,7 @@ class Faults:
     def _cut(self) -> None:
         """Cut some hosts from the others, both ways or one; clients are on any side, or on both."""
         rng = self._rng
-        hosts = [each.host for each in self._fleet.machines]
+        hosts = [each.host for each in self._cluster.machines]
         some = rng.sample(hosts, rng.randint(1, max(1, len(hosts) // 2)))
         others = [each for each in hosts if each not in some]
         drawn = rng.random()

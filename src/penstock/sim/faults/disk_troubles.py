@@ -39,10 +39,10 @@ class Trouble(Enum):
 FAILING: Final = (Trouble.READ_ONLY, Trouble.WRITES_FAIL, Trouble.SYNCS_FAIL, Trouble.READS_FAIL)
 
 
-class Ailment(NamedTuple):
+class ActiveTrouble(NamedTuple):
     """What is wrong with one disk now."""
 
-    trouble: Trouble
+    kind: Trouble
     path: str
     """A shell pattern: the files that it is about."""
     room_bytes: int = 0
@@ -51,7 +51,7 @@ class Ailment(NamedTuple):
     """Of a slow one: how long a sync takes."""
 
     def __str__(self) -> str:
-        return self.trouble.value if self.path == "*" else f"{self.trouble.value} of {self.path}"
+        return self.kind.value if self.path == "*" else f"{self.kind.value} of {self.path}"
 
 
 @dataclass(frozen=True)
@@ -75,17 +75,17 @@ class DiskPlan:
 NO_TROUBLES: Final = DiskPlan()
 
 
-def draw_ailment(plan: DiskPlan, logs: list[str], rng: Random) -> Ailment:
+def draw_trouble(plan: DiskPlan, logs: list[str], rng: Random) -> ActiveTrouble:
     """`logs` are the directories of partitions on the disk, by name."""
-    trouble = rng.choice(plan.troubles)
-    if trouble is Trouble.FULL:
-        return Ailment(trouble, "*", room_bytes=rng.choice((0, rng.randrange(ROOM_BYTES_MAX))))
-    if trouble is Trouble.SLOW:
-        return Ailment(trouble, "*", sync_s=rng.uniform(0.2, SYNC_S_MAX))
-    if trouble is Trouble.READ_ONLY:
-        return Ailment(trouble, "*")
+    kind = rng.choice(plan.troubles)
+    if kind is Trouble.FULL:
+        return ActiveTrouble(kind, "*", room_bytes=rng.choice((0, rng.randrange(ROOM_BYTES_MAX))))
+    if kind is Trouble.SLOW:
+        return ActiveTrouble(kind, "*", sync_s=rng.uniform(0.2, SYNC_S_MAX))
+    if kind is Trouble.READ_ONLY:
+        return ActiveTrouble(kind, "*")
     name = rng.choice(logs) if logs and rng.random() < 0.5 else "*"
-    return Ailment(trouble, f"*/logs/{name}/*.log")
+    return ActiveTrouble(kind, f"*/logs/{name}/*.log")
 
 
 _CHANGES: Final = (
@@ -99,24 +99,24 @@ _CHANGES: Final = (
 )
 
 
-def inflict(ailment: Ailment, disk: FaultyDisk) -> Rule | None:
+def apply_trouble(trouble: ActiveTrouble, disk: FaultyDisk) -> Rule | None:
     """Have a disk misbehave until its rules are cleared; the rule by which syncs fail, if they do."""
-    trouble, path = ailment.trouble, ailment.path
-    if trouble is Trouble.FULL:
-        disk.capacity = disk.used + ailment.room_bytes
-    elif trouble is Trouble.READ_ONLY:
+    kind, path = trouble.kind, trouble.path
+    if kind is Trouble.FULL:
+        disk.capacity = disk.used + trouble.room_bytes
+    elif kind is Trouble.READ_ONLY:
         disk.fail("*", error=errno.EROFS, when=lambda operation, _: operation in _CHANGES)
-    elif trouble is Trouble.SLOW:
-        disk.delay("sync", ailment.sync_s)
-        disk.delay("sync_dir", ailment.sync_s)
+    elif kind is Trouble.SLOW:
+        disk.delay("sync", trouble.sync_s)
+        disk.delay("sync_dir", trouble.sync_s)
     else:
         operation = {
             Trouble.WRITES_FAIL: "write",
             Trouble.SYNCS_FAIL: "sync",
             Trouble.READS_FAIL: "read",
-        }[trouble]
+        }[kind]
         rule = disk.fail("*", path=path, error=errno.EIO, when=lambda found, _: found == operation)
-        return rule if trouble is Trouble.SYNCS_FAIL else None
+        return rule if kind is Trouble.SYNCS_FAIL else None
     return None
 
 

@@ -23,7 +23,7 @@ from penstock.base.settings import LogSettings
 from penstock.records import ControlType, build_batch, end_txn_marker, iter_batches, parse_control
 from penstock.records.batch import ATTRIBUTES_AT
 from penstock.sim.checkers.disks import DATA
-from penstock.sim.checkers.history import ReadAfterLoss, Seen
+from penstock.sim.checkers.history import ReadAfterLoss, ReadRecord
 from penstock.storage import Log, Origin, names
 from penstock.storage import checkpoints as ck
 from penstock.storage.checkpoints import Checkpoint, Extent
@@ -38,7 +38,7 @@ NOW_MS = 0
 """Nothing in a trial depends on the time: no topic has settings."""
 
 
-class Lost(NamedTuple):
+class Loss(NamedTuple):
     at: TopicPartition
     what: str
     """A sentence for the trace."""
@@ -47,9 +47,9 @@ class Lost(NamedTuple):
 # -- losing ------------------------------------------------------------------------------------------------
 
 
-def lose(disk: MemoryDisk, rng: Random) -> Lost | None:
+def lose(disk: MemoryDisk, rng: Random) -> Loss | None:
     """Take something from a partition; None where there is nothing to take."""
-    kinds: list[Callable[[MemoryDisk, Random], Lost | None]] = [_flip_marker, _lose_segment, _lose_companion]
+    kinds: list[Callable[[MemoryDisk, Random], Loss | None]] = [_flip_marker, _lose_segment, _lose_companion]
     rng.shuffle(kinds)
     return next(filter(None, (each(disk, rng) for each in kinds)), None)
 
@@ -64,7 +64,7 @@ def _partitions(disk: MemoryDisk) -> dict[TopicPartition, str]:
     return {at: path for at, path in sorted(found, key=str) if at and not at.topic.startswith("__")}
 
 
-def _flip_marker(disk: MemoryDisk, rng: Random) -> Lost | None:
+def _flip_marker(disk: MemoryDisk, rng: Random) -> Loss | None:
     markers: list[tuple[TopicPartition, str, int, int]] = []
     for at, directory in _partitions(disk).items():
         for entry in disk.list_dir(directory):
@@ -84,10 +84,10 @@ def _flip_marker(disk: MemoryDisk, rng: Random) -> Lost | None:
     file.pwrite([bytes([byte ^ (1 << rng.randrange(8))])], place)
     file.sync()
     file.close()
-    return Lost(at, f"a bit of the marker at {position} of {path} flips")
+    return Loss(at, f"a bit of the marker at {position} of {path} flips")
 
 
-def _lose_segment(disk: MemoryDisk, rng: Random) -> Lost | None:
+def _lose_segment(disk: MemoryDisk, rng: Random) -> Loss | None:
     path = f"{layout_of(disk, DATA).meta}/{ck.CHECKPOINT}"
     if disk.stat(path) is None:
         return None
@@ -107,16 +107,16 @@ def _lose_segment(disk: MemoryDisk, rng: Random) -> Lost | None:
     if rng.random() < 0.4:
         disk.remove(path)
         disk.sync_dir(directory)
-        return Lost(at, f"{path} goes")
+        return Loss(at, f"{path} goes")
     size = rng.choice((0, rng.randrange(extent.size)))
     file = disk.open(path, write=True)
     file.truncate(size)
     file.sync()
     file.close()
-    return Lost(at, f"{path} is cut off at {size}")
+    return Loss(at, f"{path} is cut off at {size}")
 
 
-def _lose_companion(disk: MemoryDisk, rng: Random) -> Lost | None:
+def _lose_companion(disk: MemoryDisk, rng: Random) -> Loss | None:
     found = [
         (at, f"{directory}/{entry.name}")
         for at, directory in _partitions(disk).items()
@@ -128,13 +128,13 @@ def _lose_companion(disk: MemoryDisk, rng: Random) -> Lost | None:
     at, path = rng.choice(found)
     disk.remove(path)
     disk.sync_dir(path.rpartition("/")[0])
-    return Lost(at, f"{path} goes")
+    return Loss(at, f"{path} goes")
 
 
 # -- reading -----------------------------------------------------------------------------------------------
 
 
-def read_committed(log: Log) -> Iterator[Seen]:
+def read_committed(log: Log) -> Iterator[ReadRecord]:
     """What a consumer at isolation level read_committed is given, as Kafka's clients filter it. It seeks over what it
     is told to be damaged."""
     offset, end = log.log_start, log.last_stable
@@ -158,7 +158,7 @@ def read_committed(log: Log) -> Iterator[Seen]:
             elif not (batch.is_transactional and batch.producer_id in skipped):
                 for each in batch.records():
                     if each.offset >= offset:
-                        yield Seen(each.offset, each.key, bytes(each.value or b""))
+                        yield ReadRecord(each.offset, each.key, bytes(each.value or b""))
         offset = max(offset + 1, batches[-1].next_offset)
 
 
@@ -226,7 +226,7 @@ class HoleTrials:
         with opened(copy, boot_id) as directory:
             self._read(directory.logs[lost.at], lost, more)
 
-    def _read(self, log: Log, lost: Lost, more: set[Offset]) -> None:
+    def _read(self, log: Log, lost: Loss, more: set[Offset]) -> None:
         records = tuple(each for each in read_committed(log) if each.offset not in more)
         self._record(ReadAfterLoss(lost.at, lost.what, records))
 

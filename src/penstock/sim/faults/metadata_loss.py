@@ -11,7 +11,7 @@ from random import Random
 from penstock.server.node import Node
 from penstock.sim.faults.disk_damage import cut_metadata
 from penstock.sim.world.machine import Machine, State
-from penstock.sim.world.machines import Fleet
+from penstock.sim.world.machines import SimCluster
 
 
 class MetadataLoss:
@@ -20,12 +20,12 @@ class MetadataLoss:
         mean_us: int,
         rng: Random,
         later: Callable[[int, Callable[[], None]], object],
-        fleet: Fleet,
+        cluster: SimCluster,
     ) -> None:
         """`mean_us` is between two losses; 0 for none."""
         self._mean_us = mean_us
-        self._fleet = fleet
-        self._machines = [each for each in fleet.machines if each.is_voter]
+        self._cluster = cluster
+        self._machines = [each for each in cluster.machines if each.is_voter]
         self._rng = rng
         self._later = later
         self._chosen: Machine | None = None
@@ -46,7 +46,7 @@ class MetadataLoss:
         machine, drawn = self._rng.choice(self._machines), self._rng.random()
         if self._chosen is None and machine.state is State.UP and self._may_lose(machine):
             self._chosen = machine
-            if drawn < 0.5 or not self._fleet.may_be_killed(machine):
+            if drawn < 0.5 or not self._cluster.may_be_killed(machine):
                 machine.stop()
             else:
                 machine.kill()
@@ -64,7 +64,7 @@ class MetadataLoss:
         if any(has_lost_metadata(each) for each in self._machines if each is not machine):
             return False
         # Where voters come and go, those that have what is lost here may leave with it.
-        return not self._fleet.changes_voters or self._fleet.can_vote_without(machine)
+        return not self._cluster.changes_voters or self._cluster.can_vote_without(machine)
 
 
 def has_lost_metadata(machine: Machine) -> bool:

@@ -16,7 +16,7 @@ from random import Random
 from penstock.sim.checkers.disks import DATA
 from penstock.sim.faults.metadata_loss import has_lost_metadata
 from penstock.sim.world.machine import Machine, State
-from penstock.sim.world.machines import Fleet
+from penstock.sim.world.machines import SimCluster
 from penstock.storage import checkpoints as ck
 from penstock.storage import names
 from penstock.storage.boot_marker import BOOT
@@ -31,7 +31,7 @@ Files = dict[str, bytes]
 """Of a directory, by name."""
 
 
-class Fate(Enum):
+class RollbackKind(Enum):
     METADATA_GONE = "metadata gone"
     METADATA_BACK = "metadata back"
     PARTITION_GONE = "partition gone"
@@ -40,7 +40,7 @@ class Fate(Enum):
     FILE_GONE = "file gone"
 
 
-OF_METADATA = (Fate.METADATA_GONE, Fate.METADATA_BACK)
+OF_METADATA = (RollbackKind.METADATA_GONE, RollbackKind.METADATA_BACK)
 SMALL = (ck.RECOVERY_POINTS, ck.HIGH_WATERMARKS, ck.CLEANER_POINTS)
 BESIDE = (names.LEADER_EPOCHS,)
 """Files of a partition that are made anew from its log at a start; indexes are when they are used."""
@@ -50,20 +50,20 @@ class Rollbacks:
     def __init__(
         self,
         mean_us: int,
-        fleet: Fleet,
+        cluster: SimCluster,
         rng: Random,
         later: Callable[[int, Callable[[], None]], object],
         trace: Callable[[str], None],
     ) -> None:
         """`mean_us` is between two machines that go down for it; 0 for none."""
         self._mean_us = mean_us
-        self._fleet = fleet
+        self._cluster = cluster
         self._rng = rng
         self._later = later
         self._trace = trace
         self._chosen: Machine | None = None
         self._is_over = False
-        self.copies: dict[Machine, list[dict[str, Files]]] = {each: [] for each in fleet.machines}
+        self.copies: dict[Machine, list[dict[str, Files]]] = {each: [] for each in cluster.machines}
         """Of each machine, the directories as they were at some earlier stops."""
 
     def start(self) -> None:
@@ -77,8 +77,8 @@ class Rollbacks:
     def _strike(self) -> None:
         if self._is_over:
             return
-        machine = self._rng.choice(self._fleet.machines)
-        if self._chosen is None and machine.state is State.UP and self._fleet.may_be_harmed(machine):
+        machine = self._rng.choice(self._cluster.machines)
+        if self._chosen is None and machine.state is State.UP and self._cluster.may_be_harmed(machine):
             self._chosen = machine
             machine.stop()
         self.start()
@@ -89,7 +89,7 @@ class Rollbacks:
             return
         if machine is self._chosen:
             self._chosen = None
-            if self._fleet.may_be_harmed(machine):
+            if self._cluster.may_be_harmed(machine):
                 self._befall(machine)
         copies = self.copies[machine]
         if self._rng.random() < 0.5 or not copies:
@@ -97,35 +97,35 @@ class Rollbacks:
             del copies[:-COPIES_MAX]
 
     def _befall(self, machine: Machine) -> None:
-        fate = self._rng.choice(list(Fate))
-        others = (each for each in self._fleet.machines if each is not machine)
-        if fate in OF_METADATA and (
-            not self._fleet.may_lose_metadata(machine) or any(has_lost_metadata(each) for each in others)
+        kind = self._rng.choice(list(RollbackKind))
+        others = (each for each in self._cluster.machines if each is not machine)
+        if kind in OF_METADATA and (
+            not self._cluster.may_lose_metadata(machine) or any(has_lost_metadata(each) for each in others)
         ):
             return
-        done = self._do(fate, machine.disk, self.copies[machine])
+        done = self._do(kind, machine.disk, self.copies[machine])
         if done is None:
             return
         self._trace(f"{machine.host}: {done}")
-        if fate in OF_METADATA:
+        if kind in OF_METADATA:
             machine.lacks_metadata = True
         else:
             forget_boot(machine.disk)
             machine.lost_power = machine.is_doubted = True
 
-    def _do(self, fate: Fate, disk: MemoryDisk, copies: list[dict[str, Files]]) -> str | None:
+    def _do(self, kind: RollbackKind, disk: MemoryDisk, copies: list[dict[str, Files]]) -> str | None:
         """What was done, or None where there is nothing to do it to."""
         name = METADATA
-        if fate not in OF_METADATA:
+        if kind not in OF_METADATA:
             partitions = [each for each in directories(disk) if each != METADATA]
             if not partitions:
                 return None
             name = self._rng.choice(partitions)
-        if fate in (Fate.METADATA_BACK, Fate.PARTITION_BACK):
+        if kind in (RollbackKind.METADATA_BACK, RollbackKind.PARTITION_BACK):
             return put_back(disk, name, self._rng.choice(copies)) if copies else None
-        if fate in (Fate.METADATA_GONE, Fate.PARTITION_GONE):
+        if kind in (RollbackKind.METADATA_GONE, RollbackKind.PARTITION_GONE):
             return take_away(disk, name)
-        cut = _cut_last if fate is Fate.SEGMENT_CUT else _remove_small
+        cut = _cut_last if kind is RollbackKind.SEGMENT_CUT else _remove_small
         return cut(disk, f"{layout_of(disk, DATA).logs}/{name}", self._rng)
 
 

@@ -4,7 +4,7 @@ Each record that is decoded on a node's loop costs RECORD_US. The charge moves t
 the event is over, and no event may cost more than HELD_US_MAX: that is the rule `HeldLoop`. What a node does beside
 its loop costs nothing here, since others are served meanwhile.
 
-Records are decoded on the loop in one place, `Log.stage`; while costs are charged, that is watched.
+Records are decoded on the loop in one place, `Log.context`; while costs are charged, that is watched.
 """
 
 from collections.abc import Iterator

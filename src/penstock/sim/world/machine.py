@@ -32,7 +32,7 @@ from penstock.sim.checkers.history import Killed, PowerCut, Started, Stopped
 from penstock.sim.checkers.violation import Violation
 from penstock.sim.clients.client import Recorder
 from penstock.sim.faults.disk_damage import Target, flip_bits, flip_unread, remove_metadata
-from penstock.sim.faults.disk_troubles import Ailment, inflict
+from penstock.sim.faults.disk_troubles import ActiveTrouble, apply_trouble
 from penstock.sim.faults.hole_trials import lose
 from penstock.sim.world.network import Network
 from penstock.sim.world.process_world import TRUE, Clock, SimWorld
@@ -95,7 +95,7 @@ class Machine:
         clock: Clock = TRUE,
         later_config: NodeConfig | None = None,
         has_faults: bool = False,
-        may_ail: bool = False,
+        may_have_trouble: bool = False,
     ) -> None:
         """`later_config` is in force once the node was ready for the first time."""
         self.disk = MemoryDisk()
@@ -112,7 +112,7 @@ class Machine:
         """Whether a start or a stop may not take for ever, as it may where others are waited for."""
         self.has_faults = has_faults
         """Whether the disk fails now and then."""
-        self.ailment: Ailment | None = None
+        self.trouble: ActiveTrouble | None = None
         """What is wrong with the disk for now."""
         self.has_run = False
         """Whether its process has done anything since somebody reset this."""
@@ -140,7 +140,7 @@ class Machine:
         self._world: SimWorld | None = None
         self._node: NodeLike | None = None
         self._failing_sync: Rule | None = None
-        self._may_ail = may_ail
+        self._may_have_trouble = may_have_trouble
         self._faulty: FaultyDisk | None = None
         """Where the disk may ail: the process sees the disk through it."""
         self._deadline: Event | None = None
@@ -189,8 +189,8 @@ class Machine:
 
     def _vfs(self) -> Vfs:
         self._failing_sync = None
-        if self._may_ail:
-            return self._ailing_vfs()
+        if self._may_have_trouble:
+            return self._troubled_vfs()
         if not self.has_faults:
             return self.disk
         rng = self._rng
@@ -204,11 +204,11 @@ class Machine:
             faulty.tear_writes(path="*.log", times=1, after=rng.randrange(5, 300))
         return faulty
 
-    def _ailing_vfs(self) -> FaultyDisk:
+    def _troubled_vfs(self) -> FaultyDisk:
         rng = self._schedule.rng(f"faults {self.incarnation}")
         self._faulty = FaultyDisk(self.disk, rng=rng, sleep=self._sleep)
-        if self.ailment is not None:
-            self._failing_sync = inflict(self.ailment, self._faulty)
+        if self.trouble is not None:
+            self._failing_sync = apply_trouble(self.trouble, self._faulty)
         return self._faulty
 
     def _ready(self, world: SimWorld, node: NodeLike) -> None:
@@ -232,7 +232,7 @@ class Machine:
         if not world.is_alive:
             return
         is_lonely = LONELY in reason and not self.is_timed and not self._network.is_calm
-        if not (self.has_faults or self.ailment is not None or self.is_spoilt or is_lonely):
+        if not (self.has_faults or self.trouble is not None or self.is_spoilt or is_lonely):
             raise Violation(f"NodeLives: process {self.incarnation} of {self.host} gave up: {reason}")
         self._trace(f"gives up: {reason}")
         self.has_given_up = self.is_spoilt and not is_lonely
@@ -315,7 +315,9 @@ class Machine:
         self.disarm()
         self._end()
         self._network.node_died(self.host, is_power_cut=False)
-        self._recorder.record(Stopped(self.incarnation, is_clean=not self.has_faults and not self._may_ail))
+        self._recorder.record(
+            Stopped(self.incarnation, is_clean=not self.has_faults and not self._may_have_trouble)
+        )
         if self._failing_sync is not None and self._failing_sync.hits:
             self.cut_power()
         else:
@@ -374,17 +376,17 @@ class Machine:
 
     # -- a disk that fails for a while -----------------------------------------------------------------
 
-    def ail(self, ailment: Ailment) -> None:
+    def begin_trouble(self, trouble: ActiveTrouble) -> None:
         """Have the disk fail from now on."""
-        self.ailment = ailment
-        self._trace(f"has a disk that {ailment}")
+        self.trouble = trouble
+        self._trace(f"has a disk that {trouble}")
         self.lost_power = True  # what it could not write or sync is not there
         if self._faulty is not None and self.state is not State.DOWN:
-            self._failing_sync = inflict(ailment, self._faulty)
+            self._failing_sync = apply_trouble(trouble, self._faulty)
 
-    def recover(self) -> None:
+    def end_trouble(self) -> None:
         """Have the disk work again."""
-        self.ailment = None
+        self.trouble = None
         self.lost_power = True  # until it has caught up
         self._trace("has a disk that works")
         if self._faulty is not None:

@@ -26,7 +26,7 @@ from penstock.sim.world.schedule import Schedule
 from penstock.wire.peers import Address
 
 
-class Fleet:
+class SimCluster:
     def __init__(
         self,
         scenario: Scenario,
@@ -54,7 +54,7 @@ class Fleet:
                 incarnations=incarnations,
                 clock=plan.clocks[number - 1],
                 has_faults=scenario.has_disk_faults and plan.faulty in (0, number),
-                may_ail=bool(plan.disks),
+                may_have_trouble=bool(plan.disks),
             )
             for number, host in enumerate(hosts, 1)
         ]
@@ -96,7 +96,7 @@ class Fleet:
     def may_be_harmed(self, machine: Machine) -> bool:
         """Whether every other has back what it may have lost: what is gone here is there."""
         others = [each for each in self.machines if each is not machine]
-        return all(each.ailment is None and (not each.lost_power or is_in_sync(each)) for each in others)
+        return all(each.trouble is None and (not each.lost_power or is_in_sync(each)) for each in others)
 
     def may_lose_metadata(self, machine: Machine) -> bool:
         """Whether all others have the same metadata log, up to the same epoch. A voter that forgets what it has, and

@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from penstock.base.world import StreamProtocol
-from penstock.sim.clients.ports import Caller
+from penstock.sim.clients.ports import NetworkClient
 from penstock.sim.world.process_world import SimWorld
 from penstock.sim.world.schedule import Schedule
-from penstock.sim.world.tcp import KERNEL_BYTES_MAX, ClientEnd, End, Link
+from penstock.sim.world.tcp import KERNEL_BYTES_MAX, ClientEndpoint, Endpoint, Link
 from penstock.sim.world.transport import NodeTransport
 from penstock.wire.peers import Address
 
-__all__ = ["CLIENTS", "KERNEL_BYTES_MAX", "Caller", "Link", "Network"]
+__all__ = ["CLIENTS", "KERNEL_BYTES_MAX", "Link", "Network", "NetworkClient"]
 
 CLIENTS = "clients"
 
@@ -30,7 +30,7 @@ SYN_RETRY_US = (1_000_000, 2_000_000, 4_000_000)
 EPHEMERAL_PORT_MIN = 20_000
 
 
-class Door(NamedTuple):
+class Listener(NamedTuple):
     """A port that a process listens on."""
 
     world: SimWorld
@@ -48,7 +48,7 @@ class Network:
         """How likely a piece of a stream is held up for long."""
         self.splits = 0.3
         """How likely only a part of what is there arrives."""
-        self._doors: dict[Address, Door] = {}
+        self._doors: dict[Address, Listener] = {}
         self._dark: set[str] = set()
         """Hosts without power: nobody there even refuses."""
         self._cut: set[tuple[str, str]] = set()
@@ -59,7 +59,7 @@ class Network:
     # -- processes -------------------------------------------------------------------------------------
 
     def listen(self, world: SimWorld, port: int, accept: Callable[[], asyncio.BufferedProtocol]) -> None:
-        self._doors[Address(world.host, port)] = Door(world, accept)
+        self._doors[Address(world.host, port)] = Listener(world, accept)
 
     def stop_listening(self, host: str) -> None:
         for address in [each for each in self._doors if each.host == host]:
@@ -90,11 +90,11 @@ class Network:
 
     # -- connecting ------------------------------------------------------------------------------------
 
-    def connect(self, caller: Caller, to: Address) -> None:
+    def connect(self, caller: NetworkClient, to: Address) -> None:
         """A client dials; it is told how it went after a while."""
 
-        def arrived(door: Door) -> None:
-            end = ClientEnd(caller, CLIENTS)
+        def arrived(door: Listener) -> None:
+            end = ClientEndpoint(caller, CLIENTS)
             self._join(end, to, door)
             self.soon(end.connected)
 
@@ -109,7 +109,7 @@ class Network:
     ) -> None:
         """The same for a process of a node."""
 
-        def arrived(door: Door) -> None:
+        def arrived(door: Listener) -> None:
             if not world.is_alive:
                 return
             end = NodeTransport(world, Address(world.host, self._next_port()), to)
@@ -129,7 +129,7 @@ class Network:
         self._knock(world.host, to, arrived, not_connected)
 
     def _knock(
-        self, host: str, to: Address, arrived: Callable[[Door], None], failed: Callable[[bool], None]
+        self, host: str, to: Address, arrived: Callable[[Listener], None], failed: Callable[[bool], None]
     ) -> None:
         patience = list(SYN_RETRY_US)
 
@@ -148,7 +148,7 @@ class Network:
 
         self.soon(knock)
 
-    def _join(self, near: End, to: Address, door: Door) -> None:
+    def _join(self, near: Endpoint, to: Address, door: Listener) -> None:
         far = NodeTransport(door.world, to, Address(near.host, self._next_port()))
         self._link_count += 1
         link = Link(self, self._link_count, near, far)

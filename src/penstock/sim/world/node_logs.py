@@ -7,15 +7,17 @@ from contextlib import contextmanager
 from penstock.sim.checkers.violation import Violation
 
 
-class Unforeseen(Violation):
+class UnexpectedError(Violation):
     """A node met an exception that it has no better answer to than a log line."""
 
 
 @contextmanager
-def listening(trace: Callable[[str], None], unforeseen: Callable[[Unforeseen], None]) -> Iterator[None]:
+def logs_to_trace(
+    trace: Callable[[str], None], unforeseen: Callable[[UnexpectedError], None]
+) -> Iterator[None]:
     """Have the nodes' warnings in the trace, and on nobody's screen."""
     logger = logging.getLogger("penstock")
-    listener = _Listener(trace, unforeseen)
+    listener = _TraceHandler(trace, unforeseen)
     before = logger.propagate, logger.level
     logger.propagate = False
     logger.setLevel(logging.WARNING)
@@ -27,8 +29,8 @@ def listening(trace: Callable[[str], None], unforeseen: Callable[[Unforeseen], N
         logger.propagate, logger.level = before
 
 
-class _Listener(logging.Handler):
-    def __init__(self, trace: Callable[[str], None], unforeseen: Callable[[Unforeseen], None]) -> None:
+class _TraceHandler(logging.Handler):
+    def __init__(self, trace: Callable[[str], None], unforeseen: Callable[[UnexpectedError], None]) -> None:
         super().__init__(logging.WARNING)
         self._trace = trace
         self._unforeseen = unforeseen
@@ -37,7 +39,7 @@ class _Listener(logging.Handler):
         self._trace(f"log: {record.getMessage()}")
         error = record.exc_info[1] if record.exc_info else None
         if error is not None:
-            complaint = Unforeseen(
+            complaint = UnexpectedError(
                 f"NothingUnforeseen: {record.getMessage()}: {type(error).__name__}: {error}"
             )
             complaint.__cause__ = error

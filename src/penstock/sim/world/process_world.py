@@ -40,7 +40,7 @@ class Clock:
 TRUE = Clock()
 
 
-class Dials(Protocol):
+class Dialer(Protocol):
     """The network, as a process reaches it."""
 
     def dial(
@@ -62,7 +62,7 @@ class SimWorld:
         *,
         host: str = "node-1",
         clock: Clock = TRUE,
-        network: Dials | None = None,
+        network: Dialer | None = None,
         boot: int = 0,
     ) -> None:
         self.incarnation = incarnation
@@ -129,7 +129,7 @@ class SimWorld:
         """As `call_later`, in true microseconds."""
         if not self.is_alive:
             return _NOTHING
-        event = _Due(self, call)
+        event = ProcessEvent(self, call)
         self._schedule.plan(event, delay_us)
         return event
 
@@ -201,7 +201,7 @@ class SimWorld:
         return self._threads.randrange(8_000, 120_000)
 
 
-class _Due(Event):
+class ProcessEvent(Event):
     """What a process planned. While it is held it may still be cancelled."""
 
     __slots__ = ("_world",)

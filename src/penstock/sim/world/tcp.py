@@ -11,7 +11,7 @@ direction wait until it is not.
 
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.sim.clients.ports import Caller
+from penstock.sim.clients.ports import NetworkClient
 from penstock.sim.world.process_world import SimWorld
 from penstock.sim.world.schedule import Event
 
@@ -26,7 +26,7 @@ STALLED_BYTES_MAX = 2048
 """The same where the client does not read: a small window, so that much is left for the node to keep."""
 
 
-class End(Protocol):
+class Endpoint(Protocol):
     """Who is at one end of a link."""
 
     host: str
@@ -54,12 +54,12 @@ class End(Protocol):
         """The link was reset."""
 
 
-class ClientEnd:
-    """Implements `End` for a client, which is no process: nobody kills it, and its kernel takes everything."""
+class ClientEndpoint:
+    """Implements `Endpoint` for a client, which is no process: nobody kills it, and its kernel takes everything."""
 
-    def __init__(self, caller: Caller, host: str) -> None:
+    def __init__(self, caller: NetworkClient, host: str) -> None:
         self.host = host
-        self.caller: Caller | None = caller
+        self.caller: NetworkClient | None = caller
         """None when the client has closed, or knows that it is over."""
         self._link: Link
         self._is_known = False
@@ -105,7 +105,7 @@ class ClientEnd:
 class Stream:
     """One direction of a link."""
 
-    def __init__(self, network: "Network", source: End, target: End, link: "Link") -> None:
+    def __init__(self, network: "Network", source: Endpoint, target: Endpoint, link: "Link") -> None:
         self.source = source
         self.target = target
         self.data = bytearray()
@@ -169,7 +169,7 @@ class Stream:
 class Link:
     """Both ends of one connection, and what is between them."""
 
-    def __init__(self, network: "Network", number: int, near: End, far: "NodeTransport") -> None:
+    def __init__(self, network: "Network", number: int, near: Endpoint, far: "NodeTransport") -> None:
         self.network = network
         self.number = number
         self.near = near
@@ -206,35 +206,35 @@ class Link:
 
     def close(self) -> None:
         """The client is through. What it sent may still reach the node."""
-        assert isinstance(self.near, ClientEnd)
+        assert isinstance(self.near, ClientEndpoint)
         self.near.caller = None
         if not self._out.is_finished:
             self.finish(self.near)
 
     def stop_reading(self) -> None:
         """The client takes nothing more for now."""
-        assert isinstance(self.near, ClientEnd)
+        assert isinstance(self.near, ClientEndpoint)
         self.near.is_reading = False
 
     def read_on(self) -> None:
-        assert isinstance(self.near, ClientEnd)
+        assert isinstance(self.near, ClientEndpoint)
         self.near.is_reading = True
         self._back.nudge()
 
     # -- what an end calls -----------------------------------------------------------------------------
 
-    def put(self, source: End, data: memoryview) -> int:
-        is_stalled = isinstance(self.near, ClientEnd) and not self.near.is_reading
+    def put(self, source: Endpoint, data: memoryview) -> int:
+        is_stalled = isinstance(self.near, ClientEndpoint) and not self.near.is_reading
         return self._from(source).put(data, STALLED_BYTES_MAX if is_stalled else KERNEL_BYTES_MAX)
 
-    def finish(self, source: End, *, is_abort: bool = False) -> None:
+    def finish(self, source: Endpoint, *, is_abort: bool = False) -> None:
         self._from(source).finish(is_abort=is_abort)
 
-    def nudge(self, target: End) -> None:
+    def nudge(self, target: Endpoint) -> None:
         """It reads again."""
         (self._out if target is self.far else self._back).nudge()
 
-    def _from(self, source: End) -> Stream:
+    def _from(self, source: Endpoint) -> Stream:
         return self._out if source is self.near else self._back
 
     # -- what happens to it ----------------------------------------------------------------------------

@@ -23,17 +23,17 @@ HIGH_WATER_BYTES = 64 * 1024
 Buffer = bytes | bytearray | memoryview
 
 
-class NoSocket:
+class FakeSocket:
     """Takes options, and does nothing about them."""
 
     def setsockopt(self, *_: int) -> None: ...
 
 
 class NodeTransport(asyncio.Transport):
-    """Implements `link.End`."""
+    """Implements `link.Endpoint`."""
 
     def __init__(self, world: SimWorld, here: Address, there: Address) -> None:
-        super().__init__({"peername": tuple(there), "sockname": tuple(here), "socket": NoSocket()})
+        super().__init__({"peername": tuple(there), "sockname": tuple(here), "socket": FakeSocket()})
         self.host = world.host
         self.world = world
         self.is_connected = False

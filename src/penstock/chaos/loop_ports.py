@@ -10,12 +10,12 @@ from collections.abc import Callable
 from random import Random
 
 from penstock.chaos.brokers import Broker
-from penstock.sim.clients.ports import Caller
+from penstock.sim.clients.ports import NetworkClient
 from penstock.sim.world.schedule import Event
 from penstock.wire.peers import Address
 
 
-class LoopTimetable:
+class LoopScheduler:
     def __init__(self, seed: int, loop: asyncio.AbstractEventLoop) -> None:
         self._seed = seed
         self._loop = loop
@@ -38,7 +38,7 @@ class LoopTimetable:
         return event
 
 
-class LoopExchange:
+class LoopNetwork:
     def __init__(self, loop: asyncio.AbstractEventLoop, broker_at: Callable[[Address], Broker]) -> None:
         self.is_calm = False
         self._loop = loop
@@ -46,14 +46,14 @@ class LoopExchange:
         self._dialling: set[asyncio.Task[None]] = set()
         self._numbers = 0
 
-    def connect(self, caller: Caller, to: Address) -> None:
+    def connect(self, caller: NetworkClient, to: Address) -> None:
         task = self._loop.create_task(self._connect(caller, to))
         self._dialling.add(task)
         task.add_done_callback(self._dialling.discard)
 
-    async def _connect(self, caller: Caller, to: Address) -> None:
+    async def _connect(self, caller: NetworkClient, to: Address) -> None:
         self._numbers += 1
-        link = LoopLink(self._numbers, caller, self._broker_at(to))
+        link = LoopConnection(self._numbers, caller, self._broker_at(to))
         try:
             await self._loop.create_connection(lambda: link, to.host, to.port)
         except OSError:
@@ -65,10 +65,10 @@ class LoopExchange:
             task.cancel()
 
 
-class LoopLink(asyncio.Protocol):
+class LoopConnection(asyncio.Protocol):
     """Implements `Connection`."""
 
-    def __init__(self, number: int, caller: Caller, broker: Broker) -> None:
+    def __init__(self, number: int, caller: NetworkClient, broker: Broker) -> None:
         self.number = number
         self.incarnation = -1
         self._caller = caller

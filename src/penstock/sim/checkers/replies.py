@@ -3,8 +3,8 @@
 from typing import ClassVar
 
 from penstock.base.errors import ErrorCode
-from penstock.sim.checkers.history import Denied, Event, Overdue, Refused, Replied, TopicMet
-from penstock.sim.checkers.records import Checker, Ground, Register, Rules
+from penstock.sim.checkers.history import Event, Overdue, Refused, Replied, RequestRefused, TopicDescribed
+from penstock.sim.checkers.records import Checker, Durability, Rules, SentRecords
 
 
 class RepliesInOrder(Checker):
@@ -12,7 +12,7 @@ class RepliesInOrder(Checker):
 
     def see(self, event: Event) -> None:
         if isinstance(event, Replied) and event.expected != event.found:
-            raise self.complain(
+            raise self.violation(
                 f"{event.client} on link {event.link} waits for the reply {event.expected}, and got {event.found}"
             )
 
@@ -22,7 +22,7 @@ class EveryRequestAnswered(Checker):
 
     def see(self, event: Event) -> None:
         if isinstance(event, Overdue) and event.is_node_there:
-            raise self.complain(f"{event.client} never heard of its {event.what}")
+            raise self.violation(f"{event.client} never heard of its {event.what}")
 
 
 class NoStrangeError(Checker):
@@ -53,9 +53,9 @@ class NoStrangeError(Checker):
                     return
                 if code in self.PASSING_IN_CLUSTERS and self.rules.is_replicated:
                     return
-                raise self.complain(f"{batch} is refused with {ErrorCode(code).name}")
-            case Denied(client, what, code, is_due) if not is_due:
-                raise self.complain(f"{what} of {client} is refused with {ErrorCode(code).name}")
+                raise self.violation(f"{batch} is refused with {ErrorCode(code).name}")
+            case RequestRefused(client, what, code, is_due) if not is_due:
+                raise self.violation(f"{what} of {client} is refused with {ErrorCode(code).name}")
             case _:
                 pass
 
@@ -63,12 +63,12 @@ class NoStrangeError(Checker):
 class TopicsKept(Checker):
     """A topic that somebody has seen keeps its id and its partitions."""
 
-    def __init__(self, rules: Rules, ground: Ground, register: Register) -> None:
-        super().__init__(rules, ground, register)
-        self._met: dict[str, TopicMet] = {}
+    def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
+        super().__init__(rules, durability, sent)
+        self._met: dict[str, TopicDescribed] = {}
 
     def see(self, event: Event) -> None:
-        if isinstance(event, TopicMet):
+        if isinstance(event, TopicDescribed):
             known = self._met.setdefault(event.name, event)
             if known != event:
-                raise self.complain(f"{known} became {event}")
+                raise self.violation(f"{known} became {event}")

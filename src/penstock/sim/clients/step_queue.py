@@ -11,10 +11,10 @@ from penstock.wire import Api
 from penstock.wire.peers import Address
 
 
-class Agenda:
+class StepQueue:
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._agenda: deque[Callable[[], None]] = deque()
+        self._steps: deque[Callable[[], None]] = deque()
         self._asked = 0
         """Counts what was asked, and interruptions. What is heard of something earlier is nothing."""
         self._is_at_work = False
@@ -25,7 +25,7 @@ class Agenda:
 
     def pause(self, duration_us: int) -> None:
         """Take no step for a while. What is heard meanwhile counts."""
-        self._paused_until_us = self._client.stage.schedule.now_us + duration_us
+        self._paused_until_us = self._client.context.schedule.now_us + duration_us
         self._client.later(duration_us, self._go_on)
 
     def _interrupt(self) -> None:
@@ -34,15 +34,15 @@ class Agenda:
         self._is_at_work = False
 
     def _go_on(self) -> None:
-        if self._client.stage.schedule.now_us < self._paused_until_us:
+        if self._client.context.schedule.now_us < self._paused_until_us:
             return
-        if self._agenda and not self._is_at_work and self._is_resumed and self._client.link is not None:
+        if self._steps and not self._is_at_work and self._is_resumed and self._client.link is not None:
             self._is_at_work = True
-            self._agenda[0]()
+            self._steps[0]()
 
     def _done(self) -> None:
         """The first step is done: there may be another."""
-        self._agenda.popleft()
+        self._steps.popleft()
         self._is_at_work = False
         self._go_on()
 
@@ -56,7 +56,7 @@ class Agenda:
                 self._go_on()
 
         client = self._client
-        client.later(pause_us + client.stage.patience * client.rng.randrange(2_000, 30_000), again)
+        client.later(pause_us + client.context.patience * client.rng.randrange(2_000, 30_000), again)
 
     def _ask(
         self,

@@ -10,19 +10,19 @@ from collections.abc import Callable, Iterator
 
 from penstock.sim.checkers.history import Audited, Closed, Event
 from penstock.sim.clients.auditors import OffsetsAuditor
-from penstock.sim.clients.client import Client, Stage
+from penstock.sim.clients.client import Client, ClientContext
 from penstock.sim.clients.consumers import Auditor
 from penstock.sim.clients.renewed_topic_clients import LifeAuditor
 from penstock.sim.scenario import Scenario
 
 
-class Closing:
-    def __init__(self, scenario: Scenario, stage: Stage, *, has_transactions: bool) -> None:
+class FinalAudit:
+    def __init__(self, scenario: Scenario, context: ClientContext, *, has_transactions: bool) -> None:
         topics = [each.name for each in scenario.topics]
-        self._auditors = [Auditor(each, stage) for each in topics]
-        self._auditors += [LifeAuditor(each.topic, stage) for each in scenario.renewals]
-        self._readers = [Auditor(each, stage, isolation=1) for each in topics] if has_transactions else []
-        self._offsets = [OffsetsAuditor(*each, stage) for each in scenario.coordination.groups]
+        self._auditors = [Auditor(each, context) for each in topics]
+        self._auditors += [LifeAuditor(each.topic, context) for each in scenario.renewals]
+        self._readers = [Auditor(each, context, isolation=1) for each in topics] if has_transactions else []
+        self._offsets = [OffsetsAuditor(*each, context) for each in scenario.coordination.groups]
 
     @property
     def _clients(self) -> list[Client]:

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 
 from penstock.base.errors import ErrorCode
-from penstock.sim.checkers.history import Survives, Written
-from penstock.sim.clients import messages as speech
+from penstock.sim.checkers.history import ProducedRecord, Survives
+from penstock.sim.clients import messages
 from penstock.sim.clients.group_messages import Membership, Position
 from penstock.wire import Api
 
@@ -56,20 +56,20 @@ MEMBER_GONE = frozenset({
 
 
 @dataclass
-class Work:
+class TxnWork:
     """What one transaction is to do."""
 
-    rounds: list[dict[int, list[Written]]]
+    rounds: list[dict[int, list[ProducedRecord]]]
     """Records by partition; a request each."""
     commit: bool
     member: Membership | None = None
     """For which group offsets are committed with it."""
-    topic: speech.TopicName | None = None
+    topic: messages.TopicName | None = None
     positions: dict[int, Position] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Terms:
+class TxnSettings:
     transactional_id: str
     topic: str
     """Where it writes to."""

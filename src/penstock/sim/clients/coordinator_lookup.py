@@ -2,22 +2,21 @@
 
 from collections.abc import Callable
 
-from penstock.sim.clients import group_messages as group_speech
-from penstock.sim.clients import messages as speech
-from penstock.sim.clients.agenda import Agenda
+from penstock.sim.clients import group_messages, messages
 from penstock.sim.clients.client import Client
-from penstock.sim.clients.txn_terms import Terms
+from penstock.sim.clients.step_queue import StepQueue
+from penstock.sim.clients.txn_plan import TxnSettings
 from penstock.wire import Api
 from penstock.wire.peers import Address
 
 
-class Finder(Agenda):
-    def __init__(self, client: Client, terms: Terms) -> None:
+class CoordinatorLookup(StepQueue):
+    def __init__(self, client: Client, terms: TxnSettings) -> None:
         super().__init__(client)
         self.terms = terms
         self.partitions: list[int] = []
         """Of the topic; empty until it is known."""
-        self._topic = speech.TopicName(terms.topic, None)
+        self._topic = messages.TopicName(terms.topic, None)
         self._leaders: dict[int, Address] = {}
         self._coordinator: Address | None = None
         self._group_coordinator: Address | None = None
@@ -32,10 +31,12 @@ class Finder(Agenda):
         if version < 1:  # it knows of groups only
             self._done()
             return
-        body = group_speech.find_coordinator(version, self.terms.transactional_id, group_speech.TRANSACTION)
+        body = group_messages.find_coordinator(
+            version, self.terms.transactional_id, group_messages.TRANSACTION
+        )
 
         def heard(version: int, body: memoryview) -> None:
-            code, address = group_speech.read_find_coordinator(version, body)
+            code, address = group_messages.read_find_coordinator(version, body)
             if self._judge("FindCoordinator", code):
                 self._coordinator = address
                 self._done()
@@ -45,10 +46,10 @@ class Finder(Agenda):
     def _find_group(self, group: str) -> None:
         """Offsets can be committed where their coordinator is known, and there is one from when it was asked for."""
         version = self._version(Api.FIND_COORDINATOR)
-        body = group_speech.find_coordinator(version, group, group_speech.GROUP)
+        body = group_messages.find_coordinator(version, group, group_messages.GROUP)
 
         def heard(version: int, body: memoryview) -> None:
-            code, address = group_speech.read_find_coordinator(version, body)
+            code, address = group_messages.read_find_coordinator(version, body)
             if self._judge("FindCoordinator", code):
                 self._group_coordinator = address
                 self._done()
@@ -56,10 +57,10 @@ class Finder(Agenda):
         self._ask(Api.FIND_COORDINATOR, body, heard)
 
     def _meet_topic(self) -> None:
-        body = speech.metadata(self._version(Api.METADATA), [self.terms.topic], create=False)
+        body = messages.metadata(self._version(Api.METADATA), [self.terms.topic], create=False)
 
         def heard(version: int, body: memoryview) -> None:
-            (seen,) = speech.read_metadata(version, body)
+            (seen,) = messages.read_metadata(version, body)
             if seen.code or not seen.partitions:
                 self._again()
                 return
