@@ -75,8 +75,8 @@ class Log:
     epoch: int = 0
     start: int = 0
     batches: list[bytes] = field(default_factory=list)
-    sequences: dict[int, tuple[int, int, int]] = field(default_factory=dict)
-    """By producer: the last batch's first sequence, its last, and its base offset."""
+    sequences: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
+    """By producer: the first and last sequence number and the base offset of its last five batches."""
     bytes_max: int = 2**20
 
     @property
@@ -90,12 +90,14 @@ class Log:
         if batch.size > self.bytes_max:
             return ErrorCode.MESSAGE_TOO_LARGE, -1
         if batch.has_producer_id:
-            first, last, offset = self.sequences.get(batch.producer_id, (-1, -1, -1))
-            if (batch.base_sequence, batch.last_sequence) == (first, last):
-                return 0, offset
-            if batch.base_sequence != last + 1:
+            known = self.sequences.setdefault(batch.producer_id, [])
+            for first, last, offset in known:
+                if (batch.base_sequence, batch.last_sequence) == (first, last):
+                    return 0, offset
+            if known and batch.base_sequence != known[-1][1] + 1:
                 return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
-            self.sequences[batch.producer_id] = (batch.base_sequence, batch.last_sequence, self.end)
+            known.append((batch.base_sequence, batch.last_sequence, self.end))
+            del known[:-5]
         base = self.end
         batch.place(base, self.epoch)
         self.batches.append(bytes(batch.view))

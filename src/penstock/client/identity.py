@@ -1,20 +1,27 @@
 """The id of an idempotent producer."""
 
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
+from penstock.base.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from penstock.wire import Api
 from penstock.wire.request import through_kio
 
-from .batches import ProducerIdentity
 from .cluster import Cluster
 from .errors import RETRIABLE, refused
 
 INT32_MAX = 2**31 - 1
 
 
+class ProducerIdentity(NamedTuple):
+    """By default, that of a producer without idempotence."""
+
+    producer_id: int = NO_PRODUCER_ID
+    epoch: int = NO_PRODUCER_EPOCH
+
+
 def init_producer_id(cluster: Cluster) -> ProducerIdentity:
-    """A new one, from any broker; without a transactional id none is coordinator for it."""
+    """Get a new id, from any broker: without a transactional id there is no coordinator."""
     request = through_kio(
         Api.INIT_PRODUCER_ID,
         lambda make: make.InitProducerIdRequest(

@@ -8,6 +8,8 @@ with a key go by `base.hashing`.
 import random
 from collections.abc import Callable, Sequence
 
+from .topology import TopicInfo
+
 
 class StickyPartitioner:
     """Where the next record without a key goes, for one topic."""
@@ -28,3 +30,9 @@ class StickyPartitioner:
             self._given_bytes = 0
         self._given_bytes += record_bytes
         return chosen
+
+
+def available_partitions(topic: TopicInfo) -> list[int]:
+    """Partitions that have a leader; all partitions if none has."""
+    led = [each.partition for each in topic.partitions.values() if each.leader >= 0]
+    return led or list(topic.partitions)

@@ -1,44 +1,33 @@
-"""Produce: records in, batches out, none lost, none twice, none out of order.
+"""Produces records: partitions them, gathers them in batches, and delivers the batches.
 
-Records gather in batches by partition. A batch leaves when it is full, when it has lingered, or at a flush; each
-broker has one request at a time, with what is ready for all the partitions it leads. While it is on its way the
-next one fills, so a busy producer does not wait. A batch that failed with a retriable error (a leader
-moved, a connection broke) is sent again, to the current leader, until its delivery timeout; nothing of
-its partition overtakes it. An idempotent producer has an id from the cluster and numbers its records, so that a
-broker tells a repetition from a new batch. A batch that a broker refuses for good ends the producer: what came
-after it would otherwise be in a log that lacks it.
+A batch leaves when it is full, when it has lingered, or at a flush. Each broker has one request at a time, with the
+batches that are ready for all the partitions it leads; meanwhile the next ones fill, so a busy producer does not wait.
+`client/sender.py` does the rest: sequence numbers, retries, leaders and order. An idempotent producer, the default,
+writes no record twice. An error that is not retriable ends the producer.
 
-Nothing runs in the background: `send`, `poll` and `flush` move things on, and raise what went wrong.
+Nothing runs in the background: `send`, `poll` and `flush` move records on, and raise errors.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from penstock.base.errors import ErrorCode
 from penstock.base.hashing import partition_of_key
-from penstock.base.ids import Offset, TopicPartition
-from penstock.records import Codec
-from penstock.wire import NodeEndpoint, ProduceResult
-from penstock.wire.produce_client import ProduceResponse
+from penstock.base.ids import NO_SEQUENCE, Offset, TimestampMs, TopicPartition
+from penstock.records import BatchBuilder, Codec
+from penstock.records.batch import HEADER_BYTES, SEQUENCE_MASK
 
-from .batches import Batch, Headers, PartitionQueue, ProducedRecord, ProducerIdentity
 from .cluster import Cluster
-from .connection import Call
-from .errors import NETWORK_ERRORS, RETRIABLE, ClientError, TimedOut, no_partition, refused
-from .identity import init_producer_id
-from .network import Link
-from .partitioner import StickyPartitioner
-from .produce_requests import (
-    ACKS_ALL,
-    REFRESH_MS,
-    error_of,
-    learn_leader,
-    produce_request,
-    read_replies,
-    retry_time_ms,
-)
-from .topology import TopicInfo
+from .errors import ClientError, no_partition
+from .identity import ProducerIdentity
+from .partitioner import StickyPartitioner, available_partitions
+from .sender import ACKS_ALL, ProducerBatch, Sender, SenderSettings
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+RECORD_OVERHEAD_BYTES = 21
+"""At most, of a record's lengths and deltas."""
 
 UNKNOWN_TOPIC_WAIT_MS = 5_000
 """How long to wait for a topic that the broker creates on the first metadata request."""
@@ -72,16 +61,66 @@ class Delivery(NamedTuple):
 
     partition: TopicPartition
     base_offset: Offset
-    """-1 where the broker does not tell: with acks=0, and for a repetition it no longer remembers well."""
+    """-1 where the broker does not return it: with acks=0, and for some repeated batches."""
     records: int
     record_bytes: int
 
 
-class _Flight(NamedTuple):
-    link: Link
-    call: Call[ProduceResponse]
-    queues: dict[TopicPartition, PartitionQueue]
-    started_ms: float
+class ProducedRecord(NamedTuple):
+    key: bytes | None
+    value: bytes | None
+    timestamp: TimestampMs
+    headers: Headers = ()
+
+    @property
+    def bytes_max(self) -> int:
+        """Bytes in a batch before compression, at most."""
+        size = RECORD_OVERHEAD_BYTES + len(self.key or b"") + len(self.value or b"")
+        for name, value in self.headers:
+            size += 10 + len(name.encode("utf-8", "surrogateescape")) + len(value or b"")
+        return size
+
+
+class _Batch(ProducerBatch):
+    """Records in a list, encoded when they are first sent."""
+
+    def __init__(self, created_ms: float, codec: Codec, level: int | None) -> None:
+        super().__init__(created_ms)
+        self.bytes_max = HEADER_BYTES
+        self.records: list[ProducedRecord] = []
+        self._codec = codec
+        self._level = level
+        self._encoded: bytes | None = None
+
+    @property
+    def record_count(self) -> int:
+        return len(self.records)
+
+    def encode(self, identity: ProducerIdentity) -> bytes:
+        if self._encoded is None:
+            builder = BatchBuilder(
+                codec=self._codec,
+                level=self._level,
+                producer_id=identity.producer_id,
+                producer_epoch=identity.epoch,
+                base_sequence=self.base_sequence,
+            )
+            for record in self.records:
+                builder.append(record.key, record.value, record.timestamp, record.headers)
+            self._encoded = builder.build()
+        return self._encoded
+
+    def split(self) -> list[Self]:
+        middle = len(self.records) // 2
+        halves = []
+        for start, stop in ((0, middle), (middle, len(self.records))):
+            half = type(self)(self.created_ms, self._codec, self._level)
+            half.records = self.records[start:stop]
+            half.bytes_max += sum(each.bytes_max for each in half.records)
+            if self.base_sequence != NO_SEQUENCE:
+                half.base_sequence = (self.base_sequence + start) & SEQUENCE_MASK
+            halves.append(half)
+        return halves
 
 
 class Producer:
@@ -92,23 +131,40 @@ class Producer:
         on_delivery: Callable[[Delivery], None] = lambda _: None,
     ) -> None:
         self.settings = settings or ProducerSettings()
-        self.buffered_bytes = 0
         self._cluster = cluster
         self._on_delivery = on_delivery
-        self._identity: ProducerIdentity | None = None if self.settings.is_idempotent else ProducerIdentity()
-        self._queues: dict[TopicPartition, PartitionQueue] = {}
-        self._waiting: dict[TopicPartition, PartitionQueue] = {}
-        """Those with a batch in them."""
-        self._flights: dict[int, _Flight] = {}
+        self._sender: Sender[_Batch] = Sender(
+            cluster,
+            SenderSettings(
+                acks=self.settings.acks,
+                request_bytes_max=self.settings.request_bytes_max,
+                delivery_timeout_ms=self.settings.delivery_timeout_ms,
+            ),
+            None if self.settings.is_idempotent else ProducerIdentity(),
+            self._delivered,
+        )
+        self._filling: dict[TopicPartition, _Batch] = {}
+        """The batch of each partition to which records are added."""
+        self._filling_bytes = 0
         self._sticky: dict[str, StickyPartitioner] = {}
-        self._stale: set[str] = set()
-        """Topics whose leaders are to be looked up again."""
-        self._failure: ClientError | None = None
-        self._is_flushing = False
-        self._due_ms = float("inf")
-        """When a batch that lingers has to leave."""
+        self._linger_end_ms = float("inf")
+        """When the next batch has lingered."""
 
-    # -- for callers ----------------------------------------------------------------------------------
+    @property
+    def buffered_bytes(self) -> int:
+        return self._filling_bytes + self._sender.buffered_bytes
+
+    @property
+    def due_ms(self) -> float:
+        """For how long the producer needs no call; infinite if it holds no records."""
+        if self._sender.has_flights:
+            return 0.0
+        next_ms = min(self._linger_end_ms, self._sender.wake_ms)
+        return max(0.0, next_ms - self._cluster.clock.now_ms())
+
+    @property
+    def _is_idle(self) -> bool:
+        return not self._filling and self._sender.is_empty
 
     def send(
         self,
@@ -121,71 +177,62 @@ class Producer:
         headers: Headers = (),
     ) -> TopicPartition:
         """Take a record, and send what is ready. Blocks only while too much is buffered."""
-        self._raise_failure()
-        clock = self._cluster.clock
+        self._sender.raise_failure()
+        clock, settings = self._cluster.clock, self.settings
         record = ProducedRecord(key, value, clock.wall_ms() if timestamp is None else timestamp, headers)
         size = record.bytes_max
-        if size > self.settings.record_bytes_max:
+        if size > settings.record_bytes_max:
             raise ClientError(
-                f"a record of {size} bytes is too large, expected at most {self.settings.record_bytes_max}",
+                f"a record of {size} bytes is too large, expected at most {settings.record_bytes_max}",
                 ErrorCode.MESSAGE_TOO_LARGE,
             )
         where = TopicPartition(topic, self._choose(topic, key, partition, size))
-        queue = self._queues.get(where)
-        if queue is None:
-            queue = self._queues[where] = PartitionQueue(where)
         now_ms = clock.now_ms()
-        is_ready = queue.append(
-            record, now_ms, self.settings.batch_bytes_max, self.settings.delivery_timeout_ms
-        )
-        self._waiting[where] = queue
-        self.buffered_bytes += size
-        self._due_ms = min(self._due_ms, now_ms + self.settings.linger_ms)
-        if is_ready or now_ms >= self._due_ms:
+        batch = self._filling.get(where)
+        is_ready = batch is not None and batch.bytes_max + size > settings.batch_bytes_max
+        if is_ready:
+            self._close(where)
+        if batch is None or is_ready:
+            batch = self._filling[where] = _Batch(now_ms, settings.codec, settings.level)
+            self._filling_bytes += batch.bytes_max
+        batch.records.append(record)
+        batch.bytes_max += size
+        self._filling_bytes += size
+        if batch.bytes_max >= settings.batch_bytes_max:
+            self._close(where)
+            is_ready = True
+        self._linger_end_ms = min(self._linger_end_ms, now_ms + settings.linger_ms)
+        if is_ready or now_ms >= self._linger_end_ms:
             self.poll()
-        while self.buffered_bytes > self.settings.buffer_bytes_max:
+        while self._filling_bytes + self._sender.buffered_bytes > settings.buffer_bytes_max:
             self.poll(self._cluster.settings.retry_backoff_ms_max)
         return where
 
     def poll(self, wait_ms: float = 0) -> None:
-        """Send what is ready and take what was answered; wait for an answer, or for the next batch to be ready."""
-        self._raise_failure()
-        self._dispatch()
-        self._collect(min(wait_ms, max(0.0, self._due_ms - self._cluster.clock.now_ms())))
-        self._dispatch()
-        self._raise_failure()
+        """Send what is ready and process replies; wait for a reply, or for the next batch to be ready."""
+        self._close_lingered()
+        self._sender.dispatch()
+        left_ms = self._linger_end_ms - self._cluster.clock.now_ms()
+        self._sender.collect(0 if self._is_idle else min(wait_ms, left_ms))
+        self._close_lingered()
+        self._sender.dispatch()
 
     def flush(self) -> None:
         """Return when every record is delivered; raise when one cannot be."""
-        self._is_flushing = True
-        try:
-            while self._waiting:
-                self.poll(self._cluster.settings.retry_backoff_ms_max)
-        finally:
-            self._is_flushing = False
+        for partition in list(self._filling):
+            self._close(partition)
+        while not self._sender.is_empty:
+            self.poll(self._cluster.settings.retry_backoff_ms_max)
 
     def work(self, duration_ms: float) -> None:
-        """Spend some time, on what is under way if anything is."""
+        """Spend some time: deliver records if there are any, else sleep."""
         clock = self._cluster.clock
         deadline_ms = clock.now_ms() + duration_ms
         while (left_ms := deadline_ms - clock.now_ms()) > 0:
-            if self._waiting:
-                self.poll(left_ms)
-            else:
+            if self._is_idle:
                 clock.sleep_ms(left_ms)
-
-    @property
-    def due_ms(self) -> float:
-        """How long the producer may be left alone; infinite where nothing waits."""
-        if self._flights:
-            return 0.0
-        return max(0.0, self._due_ms - self._cluster.clock.now_ms())
-
-    def _raise_failure(self) -> None:
-        if self._failure is not None:
-            raise self._failure
-
-    # -- choosing -------------------------------------------------------------------------------------
+            else:
+                self.poll(left_ms)
 
     def _choose(self, topic: str, key: bytes | None, partition: int | None, size: int) -> int:
         info = self._cluster.topic(topic, create=self.settings.create_topics, wait_ms=UNKNOWN_TOPIC_WAIT_MS)
@@ -199,154 +246,25 @@ class Producer:
         if sticky is None:
             sticky = StickyPartitioner(self._cluster.rng, self.settings.batch_bytes_max)
             self._sticky[topic] = sticky
-        return sticky.choose(lambda: _available(info), size)
+        return sticky.choose(lambda: available_partitions(info), size)
 
-    # -- sending --------------------------------------------------------------------------------------
-
-    def _dispatch(self) -> None:
-        """Start a request at each broker that is free and has something to get."""
+    def _close_lingered(self) -> None:
+        """Hand over the batches that have lingered; while their broker is busy, they fill on."""
         now_ms = self._cluster.clock.now_ms()
-        linger_ms = 0.0 if self._is_flushing else self.settings.linger_ms
-        by_leader: dict[int, list[PartitionQueue]] = {}
-        self._due_ms = float("inf")
-        for queue in self._waiting.values():
-            ready_ms = queue.ready_ms(linger_ms, self.settings.batch_bytes_max)
-            if ready_ms is None:
-                continue
-            if ready_ms > now_ms:
-                self._due_ms = min(self._due_ms, ready_ms)
-                continue
-            leader = self._cluster.leader(queue.partition)
-            if leader is not None and leader.leader not in self._flights:
-                by_leader.setdefault(leader.leader, []).append(queue)
-            elif leader is None:
-                self._stale.add(queue.partition.topic)
-                self._retry(queue, refused(f"partition {queue.partition}", ErrorCode.LEADER_NOT_AVAILABLE))
-        if self._stale:
-            self._refresh()
-        for node_id, queues in by_leader.items():
-            self._start(node_id, queues, now_ms)
+        self._linger_end_ms = float("inf")
+        for partition, batch in list(self._filling.items()):
+            end_ms = batch.created_ms + self.settings.linger_ms
+            if end_ms > now_ms:
+                self._linger_end_ms = min(self._linger_end_ms, end_ms)
+            elif self._sender.is_ready(partition):
+                self._close(partition)
 
-    def _refresh(self) -> None:
-        try:
-            self._cluster.refresh(self._stale, timeout_ms=REFRESH_MS)
-        except NETWORK_ERRORS:
-            return  # the batches have deadlines, and will come back here
-        self._stale.clear()
+    def _close(self, partition: TopicPartition) -> None:
+        batch = self._filling.pop(partition)
+        self._filling_bytes -= batch.bytes_max
+        batch.base_sequence = self._sender.reserve_sequence(partition, len(batch.records))
+        self._sender.add(partition, [batch])
 
-    def _start(self, node_id: int, queues: list[PartitionQueue], now_ms: float) -> None:
-        taken: dict[TopicPartition, PartitionQueue] = {}
-        contents: dict[TopicPartition, bytes] = {}
-        size = 0
-        try:
-            link = self._cluster.link(node_id)
-            if self._identity is None:
-                self._identity = init_producer_id(self._cluster)
-            for queue in queues:
-                if taken and size + queue.batches[0].bytes_max > self.settings.request_bytes_max:
-                    break  # the rest goes with the next one
-                batch = queue.take(self.settings.is_idempotent)
-                taken[queue.partition] = queue
-                encoded = batch.encode(self._identity, self.settings.codec, self.settings.level)
-                contents[queue.partition] = encoded
-                size += len(encoded)
-            self._flights[node_id] = _Flight(
-                link,
-                link.start(produce_request(self._cluster, contents, acks=self.settings.acks)),
-                taken,
-                now_ms,
-            )
-        except NETWORK_ERRORS as error:
-            for queue in taken.values() or queues:
-                self._stale.add(queue.partition.topic)
-                self._retry(queue, error)
-
-    # -- answers --------------------------------------------------------------------------------------
-
-    def _collect(self, wait_ms: float) -> None:
-        clock = self._cluster.clock
-        if not any(each.call.is_done for each in self._flights.values()):
-            if self._flights:
-                read_replies(self._cluster, self._flights.values(), wait_ms)
-            elif self._waiting and wait_ms > 0:
-                clock.sleep_ms(wait_ms)
-        for node_id, flight in list(self._flights.items()):
-            if flight.call.is_done:
-                del self._flights[node_id]
-                self._land(flight)
-
-    def _land(self, flight: _Flight) -> None:
-        queues = dict(flight.queues)
-        error: ClientError | None = None
-        try:
-            response = flight.call.result()
-        except NETWORK_ERRORS as lost:
-            error = lost
-        except ClientError as wrong:
-            self._failure = wrong
-            return
-        else:
-            if not flight.call.request.is_settled:
-                for queue in queues.values():
-                    self._deliver(queue, -1)
-                return
-            self._settle_all(response, queues)
-            error = refused(
-                "Produce", ErrorCode.UNKNOWN_SERVER_ERROR, "the broker left a partition out of its reply"
-            )
-        for queue in queues.values():
-            self._stale.add(queue.partition.topic)
-            self._retry(queue, error)
-
-    def _settle_all(self, response: ProduceResponse, queues: dict[TopicPartition, PartitionQueue]) -> None:
-        """Settle the partitions that a response names, and take them out of the queues."""
-        for topic, results in response.topics:
-            for result in results:
-                queue = queues.pop(TopicPartition(str(topic), result.partition), None)
-                if queue is not None:
-                    self._settle(queue, result, response.node_endpoints)
-
-    def _settle(
-        self, queue: PartitionQueue, result: ProduceResult, endpoints: Sequence[NodeEndpoint]
-    ) -> None:
-        code = result.error_code
-        if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-            self._deliver(queue, -1 if code else result.base_offset)
-            return
-        if code == ErrorCode.MESSAGE_TOO_LARGE and len(queue.batches[0].records) > 1:
-            queue.replace_head(queue.batches[0].split())
-            return
-        problem = error_of(queue.partition, result)
-        if code not in RETRIABLE:
-            self._failure = problem
-            return
-        if not learn_leader(self._cluster, queue.partition, result, endpoints):
-            self._stale.add(queue.partition.topic)
-        self._retry(queue, problem)
-
-    def _deliver(self, queue: PartitionQueue, base_offset: Offset) -> None:
-        batch = queue.done()
-        if not queue.batches:
-            self._waiting.pop(queue.partition, None)
-        self.buffered_bytes -= sum(each.bytes_max for each in batch.records)
+    def _delivered(self, partition: TopicPartition, batch: _Batch) -> None:
         record_bytes = sum(len(each.key or b"") + len(each.value or b"") for each in batch.records)
-        self._on_delivery(Delivery(queue.partition, base_offset, len(batch.records), record_bytes))
-
-    def _retry(self, queue: PartitionQueue, error: ClientError) -> None:
-        batch: Batch = queue.batches[0]
-        queue.is_in_flight = False
-        batch.retry_ms = retry_time_ms(self._cluster, batch.attempts)
-        self._due_ms = min(self._due_ms, batch.retry_ms)
-        if self._cluster.clock.now_ms() >= batch.deadline_ms:
-            seconds = self.settings.delivery_timeout_ms / 1000
-            self._failure = TimedOut(
-                f"{len(batch.records)} records for {queue.partition} were not delivered within {seconds:g} s: {error}"
-            )
-        else:
-            self._cluster.on_retry(error)
-
-
-def _available(topic: TopicInfo) -> list[int]:
-    """Partitions that can take records now; all of them, where none can."""
-    led = [each.partition for each in topic.partitions.values() if each.leader >= 0]
-    return led or list(topic.partitions)
+        self._on_delivery(Delivery(partition, batch.base_offset, len(batch.records), record_bytes))

@@ -28,11 +28,11 @@ from penstock.base.ids import TopicPartition
 from penstock.wire import Api, write_request
 from penstock.wire.request import Request, request_builder, through_kio
 
-from .batches import ProducerIdentity
 from .cluster import Cluster
 from .connection import Call
 from .coordinators import AGAIN, Kind, ask_coordinator, find_coordinator
 from .errors import NETWORK_ERRORS, ClientError, NotServed, refused
+from .identity import ProducerIdentity
 from .network import Link
 from .transactions import Transaction, read_described
 

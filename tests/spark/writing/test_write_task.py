@@ -14,7 +14,7 @@ from penstock.base.ids import TopicPartition
 from penstock.client.cluster import Cluster
 from penstock.client.identity import init_producer_id
 from penstock.spark.errors import BadRows
-from penstock.spark.writing.sending import Sender
+from penstock.spark.writing.column_producer import ColumnProducer
 from penstock.spark.writing.sink_options import SinkOptions
 from penstock.spark.writing.write_task import TaskWriter, WriteCounts
 
@@ -25,10 +25,10 @@ def write(
     read = SinkOptions(tuple(fake.addresses), topic, **options)  # type: ignore[arg-type]
     with Cluster(fake.addresses, network=fake, clock=fake.clock, rng=seeded()) as cluster:
 
-        def open_sender() -> Sender:
-            return Sender(cluster, read, init_producer_id(cluster), None, epoch_bumps=False)
+        def open_producer() -> ColumnProducer:
+            return ColumnProducer(cluster, read, init_producer_id(cluster), None, epoch_bumps=False)
 
-        return TaskWriter(cluster, read, open_sender, random.Random(1)).write(batches)
+        return TaskWriter(cluster, read, open_producer, random.Random(1)).write(batches)
 
 
 def values(fake: FakeCluster, partition: int, topic: str = "t") -> list[bytes]:

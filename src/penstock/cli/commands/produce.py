@@ -24,8 +24,8 @@ from penstock.cli.produce_input import (
 )
 from penstock.client.cluster import Cluster
 from penstock.client.errors import ClientError
-from penstock.client.produce_requests import ACKS_ALL
 from penstock.client.producer import UNKNOWN_TOPIC_WAIT_MS, Delivery, Producer, ProducerSettings
+from penstock.client.sender import ACKS_ALL
 from penstock.records import Codec
 
 

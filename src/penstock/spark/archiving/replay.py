@@ -40,7 +40,7 @@ from penstock.client.transactional_offsets import commit_in_transaction
 from penstock.records import Codec
 from penstock.spark.archiving.archive_table import Archive, ArchiveFile, files_of, rows_of, the_archive
 from penstock.spark.errors import ArchiveFault
-from penstock.spark.writing.sending import Sender
+from penstock.spark.writing.column_producer import ColumnProducer
 from penstock.spark.writing.sink_options import SinkOptions
 
 CHUNK_BYTES: Final = 16 << 20
@@ -204,10 +204,10 @@ def _send(
     identity = init_transactions(cluster, job.group, TRANSACTION_TIMEOUT_MS)
     transaction = OpenTransaction(job.group, identity.producer_id, identity.epoch)
     options = SinkOptions(tuple(parse_servers(job.server)), codec=job.codec)
-    sender = Sender(cluster, options, identity, transaction, epoch_bumps=epoch_bumps)
+    producer = ColumnProducer(cluster, options, identity, transaction, epoch_bumps=epoch_bumps)
     for rows in chunk:
-        sender.add(target, rows)
-    sender.flush()
+        producer.add(target, rows)
+    producer.flush()
     after = chunk[-1].column("offset")[-1].as_py() + 1
     commit_in_transaction(
         cluster, transaction, job.group, {target: after}, metadata=mark, epoch_bumps=epoch_bumps
@@ -218,4 +218,4 @@ def _send(
             f"another replay into topic {job.topic} has begun, or this one took longer than "
             f"{TRANSACTION_TIMEOUT_MS // 1000} s for {CHUNK_BYTES >> 20} MB: nothing is lost, run it again"
         )
-    return sender.bytes
+    return producer.bytes

@@ -25,7 +25,7 @@ from penstock.client.transactional import (
     uses_epoch_bumps,
 )
 from penstock.spark.errors import RowsLost, WriteFailed
-from penstock.spark.writing.sending import Sender
+from penstock.spark.writing.column_producer import ColumnProducer
 from penstock.spark.writing.sink_options import SinkOptions
 from penstock.spark.writing.transactions import (
     abort_leftovers,
@@ -56,17 +56,17 @@ def write_job_rows(
     transaction: OpenTransaction | None = None
     epoch_bumps = options.is_transactional and uses_epoch_bumps(cluster)
 
-    def open_sender() -> Sender:
+    def open_producer() -> ColumnProducer:
         nonlocal transaction
         if not options.is_transactional:
-            return Sender(cluster, options, init_producer_id(cluster), None, epoch_bumps=False)
+            return ColumnProducer(cluster, options, init_producer_id(cluster), None, epoch_bumps=False)
         transaction = open_transaction(cluster, options, f"{_prefix(job)}{task}")
         if describe_transactions(cluster, [_aborted_mark(job)]):
             raise WriteFailed("the job has failed in another task, and is aborted")
-        return Sender(cluster, options, transaction.identity, transaction, epoch_bumps=epoch_bumps)
+        return ColumnProducer(cluster, options, transaction.identity, transaction, epoch_bumps=epoch_bumps)
 
     try:
-        written = TaskWriter(cluster, options, open_sender).write(batches)
+        written = TaskWriter(cluster, options, open_producer).write(batches)
     except BaseException:
         if transaction is not None:
             try_abort(cluster, transaction, epoch_bumps=epoch_bumps)

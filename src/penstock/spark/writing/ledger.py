@@ -34,7 +34,7 @@ from penstock.client.producer import Producer, ProducerSettings
 from penstock.client.transactional import GONE, OpenTransaction, end_transactions, init_transactions
 from penstock.spark.errors import WriteFailed
 from penstock.spark.reading.fetch_request import fetch_request
-from penstock.spark.writing.sending import Sender
+from penstock.spark.writing.column_producer import ColumnProducer
 from penstock.spark.writing.sink_options import SinkOptions
 from penstock.wire import FetchResult
 
@@ -213,10 +213,12 @@ class BatchLedger:
                 "can name: write it with fewer tasks (coalesce)"
             )
         partition = self._made()
-        sender = Sender(self._cluster, self._options, fence.identity, fence, epoch_bumps=self._epoch_bumps)
+        producer = ColumnProducer(
+            self._cluster, self._options, fence.identity, fence, epoch_bumps=self._epoch_bumps
+        )
         try:
-            sender.add(partition, _row(self.query.encode(), value))
-            sender.flush()
+            producer.add(partition, _row(self.query.encode(), value))
+            producer.flush()
         except KafkaError as error:
             if error.code in GONE or isinstance(error, WriteFailed):
                 raise self._fenced() from error

@@ -32,8 +32,8 @@ import pyarrow as pa
 from penstock.client.cluster import Cluster
 from penstock.client.transactional import OpenTransaction, end_transactions, uses_epoch_bumps
 from penstock.spark.errors import RowsLost, WriteFailed
+from penstock.spark.writing.column_producer import ColumnProducer
 from penstock.spark.writing.ledger import BatchLedger, Fenced, LedgerEntry, LedgerTransaction
-from penstock.spark.writing.sending import Sender
 from penstock.spark.writing.sink_options import SinkOptions
 from penstock.spark.writing.transactions import (
     abort_leftovers,
@@ -91,13 +91,13 @@ def write_rows(
         return TaskResult(task_id, None, epoch_bumps, WriteCounts(), is_skipped=True)
     transaction: OpenTransaction | None = None
 
-    def open_sender() -> Sender:
+    def open_producer() -> ColumnProducer:
         nonlocal transaction
         transaction = open_transaction(cluster, options, ledger.transactional_id(task_id.name))
-        return Sender(cluster, options, transaction.identity, transaction, epoch_bumps=epoch_bumps)
+        return ColumnProducer(cluster, options, transaction.identity, transaction, epoch_bumps=epoch_bumps)
 
     try:
-        written = TaskWriter(cluster, options, open_sender).write(batches)
+        written = TaskWriter(cluster, options, open_producer).write(batches)
     except BaseException:
         if transaction is not None:
             try_abort(cluster, transaction, epoch_bumps=epoch_bumps)

@@ -20,11 +20,12 @@ from penstock.base.errors import ErrorCode
 from penstock.base.ids import TopicPartition
 from penstock.client.cluster import Cluster
 from penstock.client.errors import BrokerRefused
+from penstock.client.partitioner import StickyPartitioner, available_partitions
 from penstock.client.producer import UNKNOWN_TOPIC_WAIT_MS
 from penstock.client.topology import TopicInfo
 from penstock.spark.errors import BadRows
+from penstock.spark.writing.column_producer import ColumnProducer
 from penstock.spark.writing.rows import Rows, split_by_topic
-from penstock.spark.writing.sending import Sender
 from penstock.spark.writing.sink_options import SinkOptions
 
 
@@ -54,11 +55,6 @@ class _Gathering:
         return pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces)
 
 
-class _Sticky(NamedTuple):
-    partition: int
-    given_bytes: int
-
-
 NO_CHOICE: Final = -1
 
 
@@ -67,17 +63,17 @@ class TaskWriter:
         self,
         cluster: Cluster,
         options: SinkOptions,
-        open_sender: Callable[[], Sender],
+        open_producer: Callable[[], ColumnProducer],
         rng: random.Random | None = None,
     ) -> None:
         self._cluster = cluster
         self._options = options
-        self._open_sender = open_sender
-        self._sender: Sender | None = None
+        self._open_producer = open_producer
+        self._producer: ColumnProducer | None = None
         self._rng = rng or random.Random()
         self._gathering: dict[TopicPartition, _Gathering] = {}
         self._gathered_bytes = 0
-        self._sticky: dict[str, _Sticky] = {}
+        self._sticky: dict[str, StickyPartitioner] = {}
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> WriteCounts:
         """Write all rows; return when the brokers have them."""
@@ -85,18 +81,18 @@ class TaskWriter:
             if batch.num_rows:
                 for rows in split_by_topic(batch, self._options.topic):
                     self._take(rows)
-        if self._sender is None:
+        if self._producer is None:
             return WriteCounts()
         for partition in self._gathering:
             self._send(partition)
-        self._sender.flush()
-        return WriteCounts(self._sender.records, self._sender.bytes, len(self._sender.partitions))
+        self._producer.flush()
+        return WriteCounts(self._producer.records, self._producer.bytes, len(self._producer.partitions))
 
     # -- where rows go --------------------------------------------------------------------------------
 
     def _take(self, rows: Rows) -> None:
-        if self._sender is None:
-            self._sender = self._open_sender()
+        if self._producer is None:
+            self._producer = self._open_producer()
         info = self._topic(rows.topic)
         chosen = self._choose(rows, info)
         records = rows.records
@@ -143,19 +139,12 @@ class TaskWriter:
         without = chosen == NO_CHOICE
         if without.any():
             share = rows.records.nbytes * int(without.sum()) // len(chosen)
-            chosen[without] = self._stick(rows.topic, info, share)
+            sticky = self._sticky.get(rows.topic)
+            if sticky is None:
+                sticky = StickyPartitioner(self._rng, self._options.batch_bytes_max)
+                self._sticky[rows.topic] = sticky
+            chosen[without] = sticky.choose(lambda: available_partitions(info), share)
         return chosen
-
-    def _stick(self, topic: str, info: TopicInfo, size: int) -> int:
-        """Where rows without a key go for now: not in turns, which would make many small batches."""
-        sticky = self._sticky.get(topic)
-        if sticky is None or sticky.given_bytes >= self._options.batch_bytes_max:
-            led = [each.partition for each in info.partitions.values() if each.leader >= 0]
-            candidates = led or list(info.partitions)
-            others = [each for each in candidates if sticky is None or each != sticky.partition]
-            sticky = _Sticky(self._rng.choice(others or candidates), 0)
-        self._sticky[topic] = sticky._replace(given_bytes=sticky.given_bytes + size)
-        return sticky.partition
 
     # -- gathering ------------------------------------------------------------------------------------
 
@@ -175,6 +164,6 @@ class TaskWriter:
     def _send(self, partition: TopicPartition) -> None:
         gathering = self._gathering[partition]
         if gathering.pieces:
-            assert self._sender is not None  # rows came
+            assert self._producer is not None  # rows came
             self._gathered_bytes -= gathering.bytes
-            self._sender.add(partition, gathering.take())
+            self._producer.add(partition, gathering.take())

@@ -17,7 +17,7 @@ from penstock.client.network import SocketLink, SocketNetwork
 from penstock.client.settings import Address, SystemClock
 from penstock.client.transactional import end_transactions
 from penstock.spark.errors import WriteFailed
-from penstock.spark.writing.sending import Sender
+from penstock.spark.writing.column_producer import ColumnProducer
 from penstock.spark.writing.sink_options import SinkOptions, read_sink_options
 from penstock.spark.writing.transactions import open_transaction
 from penstock.testing import Broker
@@ -71,9 +71,9 @@ def rows(start: int, stop: int, size: int = 40) -> pa.RecordBatch:
     )
 
 
-def send(sender: Sender, partition: TopicPartition, batch: pa.RecordBatch) -> None:
-    sender.add(partition, batch)
-    sender.flush()
+def send(producer: ColumnProducer, partition: TopicPartition, batch: pa.RecordBatch) -> None:
+    producer.add(partition, batch)
+    producer.flush()
 
 
 def numbers(broker: Broker, topic: str) -> dict[int, list[int]]:
@@ -96,15 +96,15 @@ def test_rows_arrive_in_order_and_once_through_lost_connections(
         cluster.topic(topic)
         if is_transactional:
             transaction = open_transaction(cluster, options, topic)
-            sender = Sender(cluster, options, transaction.identity, transaction, epoch_bumps=True)
+            producer = ColumnProducer(cluster, options, transaction.identity, transaction, epoch_bumps=True)
         else:
             transaction = None
-            sender = Sender(cluster, options, init_producer_id(cluster), None, epoch_bumps=False)
+            producer = ColumnProducer(cluster, options, init_producer_id(cluster), None, epoch_bumps=False)
         for start in range(0, 200, 50):
             for partition in range(2):
-                sender.add(TopicPartition(topic, partition), rows(start, start + 50))
-        sender.flush()
-        assert (sender.records, sender.buffered_bytes) == (400, 0)
+                producer.add(TopicPartition(topic, partition), rows(start, start + 50))
+        producer.flush()
+        assert (producer.records, producer.buffered_bytes) == (400, 0)
         if transaction is not None:
             assert not end_transactions(cluster, [transaction], commit=True, epoch_bumps=True)
             assert sum(map(len, committed(broker, topic).values())) == 400
@@ -116,10 +116,10 @@ def test_batches_that_are_too_large_are_cut_and_keep_their_order(broker: Broker)
     options = options_for(broker)
     with Cluster(options.servers, options.client) as cluster:
         cluster.topic("narrow")
-        sender = Sender(cluster, options, init_producer_id(cluster), None, epoch_bumps=False)
+        producer = ColumnProducer(cluster, options, init_producer_id(cluster), None, epoch_bumps=False)
         for start in range(0, 2000, 500):
-            sender.add(TopicPartition("narrow", 0), rows(start, start + 500))
-        sender.flush()
+            producer.add(TopicPartition("narrow", 0), rows(start, start + 500))
+        producer.flush()
     assert numbers(broker, "narrow") == {0: list(range(2000))}
 
 
@@ -128,9 +128,9 @@ def test_a_record_that_is_too_large_is_told_with_its_topic(broker: Broker) -> No
     options = options_for(broker)
     with Cluster(options.servers, options.client) as cluster:
         cluster.topic("narrower")
-        sender = Sender(cluster, options, init_producer_id(cluster), None, epoch_bumps=False)
+        producer = ColumnProducer(cluster, options, init_producer_id(cluster), None, epoch_bumps=False)
         with pytest.raises(WriteFailed, match=r"a record of \d+ bytes is too large for topic narrower"):
-            send(sender, TopicPartition("narrower", 0), rows(0, 3, 2_000))
+            send(producer, TopicPartition("narrower", 0), rows(0, 3, 2_000))
 
 
 def test_a_fenced_task_is_told_what_has_happened(broker: Broker) -> None:
@@ -139,9 +139,9 @@ def test_a_fenced_task_is_told_what_has_happened(broker: Broker) -> None:
     with Cluster(options.servers, options.client) as cluster:
         cluster.topic("fenced")
         transaction = open_transaction(cluster, options, "fenced-id")
-        sender = Sender(cluster, options, transaction.identity, transaction, epoch_bumps=True)
-        send(sender, TopicPartition("fenced", 0), rows(0, 3))
+        producer = ColumnProducer(cluster, options, transaction.identity, transaction, epoch_bumps=True)
+        send(producer, TopicPartition("fenced", 0), rows(0, 3))
         open_transaction(cluster, options, "fenced-id")
         with pytest.raises(WriteFailed, match="another run has taken over"):
-            send(sender, TopicPartition("fenced", 0), rows(3, 6))
+            send(producer, TopicPartition("fenced", 0), rows(3, 6))
     assert committed(broker, "fenced") == {0: []}
