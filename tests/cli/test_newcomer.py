@@ -4,6 +4,7 @@ Each command runs as a process, as a user starts it.
 """
 
 import errno
+import json
 import os
 import subprocess
 import sys
@@ -138,16 +139,25 @@ def test_retries_are_reported_after_a_while_and_not_each_of_them(capsys: pytest.
     assert capsys.readouterr().err == "penstock: no space; retrying, Ctrl-C stops\n"
 
 
-def test_produce_json_does_not_take_records_in_json_for_text_without_a_word(penstock_broker: Broker) -> None:
+def test_produce_json_reads_what_consume_json_prints(penstock_broker: Broker) -> None:
     server = ["--server", penstock_broker.bootstrap]
-    run(*PENSTOCK, "produce", "orders", *server, input="paid\n")
+    run(*PENSTOCK, "produce", "orders", "--key", "a", *server, input="paid\n")
     records = run(*PENSTOCK, "consume", "orders", "--json", *server).stdout
-    as_text = run(*PENSTOCK, "produce", "copy", "--json", *server, input=records)
-    assert as_text.returncode == 0
-    assert "--format json" in as_text.stderr
-    as_records = run(*PENSTOCK, "produce", "copy", "--json", "--format", "json", *server, input=records)
-    assert as_records.stderr == ""
-    assert "paid" in run(*PENSTOCK, "consume", "copy", *server).stdout.splitlines()
+    copied = run(*PENSTOCK, "produce", "copy", "--json", *server, input=records)
+    assert (copied.returncode, copied.stderr) == (0, "")
+    assert json.loads(copied.stdout)["records"] == 1
+    assert run(*PENSTOCK, "consume", "copy", "--key-separator", ":", *server).stdout == "a:paid\n"
+
+
+def test_produce_json_of_text_names_the_option_that_sends_text(penstock_broker: Broker) -> None:
+    server = ["--server", penstock_broker.bootstrap]
+    refused = run(*PENSTOCK, "produce", "orders", "--json", *server, input="paid\n")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "standard input, line 1: not JSON" in refused.stderr
+    assert "--format text" in refused.stderr
+    sent = run(*PENSTOCK, "produce", "orders", "--json", "--format", "text", *server, input="paid\n")
+    assert json.loads(sent.stdout)["records"] == 1
+    assert run(*PENSTOCK, "consume", "orders", *server).stdout == "paid\n"
 
 
 @pytest.mark.parametrize(("start", "count"), [("earliest", 1), ("beginning", 1), ("latest", 0), ("end", 0)])

@@ -141,7 +141,7 @@ def parse_json(line: bytes, form: LineForm, where: str) -> NewRecord:
     try:
         document = json.loads(line)
     except ValueError as error:
-        raise Refused(f"{where}: not JSON: {error}") from error
+        raise Refused(f"{where}: not JSON: {error}; --format text sends lines as they are") from error
     if not isinstance(document, dict):
         raise Refused(f"{where}: expected an object, not {type(document).__name__}")
     unknown = sorted(document.keys() - _FIELDS)

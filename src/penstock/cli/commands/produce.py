@@ -12,7 +12,7 @@ import typer
 
 from penstock.base.ids import TopicPartition
 from penstock.cli.connecting import SERVER_DEFAULT, Server, Topic, connected, input_is_terminal
-from penstock.cli.output import Refused, complain, print_json, progress
+from penstock.cli.output import Refused, print_json, progress
 from penstock.cli.positions import parse_time
 from penstock.cli.produce_input import (
     LineForm,
@@ -50,8 +50,9 @@ def produce(
         typer.Option("--file", "-F", metavar="FILE", help="Send a whole file as one value; repeatable."),
     ] = None,
     input_format: Annotated[
-        InputFormat, typer.Option("--format", help="A line is text, or a JSON object.")
-    ] = InputFormat.TEXT,
+        InputFormat | None,
+        typer.Option("--format", help="A line is text, or a JSON object.  [json with --json, else text]"),
+    ] = None,
     key: Annotated[str | None, typer.Option("--key", "-k", help="Key of every record.")] = None,
     key_separator: Annotated[
         str | None,
@@ -98,23 +99,34 @@ def produce(
         ),
     ] = None,
     server: Server = SERVER_DEFAULT,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    as_json: Annotated[
+        bool,
+        typer.Option(
+            "--json",
+            help="Read records as JSON, as `consume --json` prints them, and print the result as JSON.",
+        ),
+    ] = False,
 ) -> None:
     """Send records to a topic.
 
     Records are lines, JSON objects (one per line), whole files, or generated (--size). A line is
     [headers SEPARATOR][key SEPARATOR]value. A JSON line has key, value, headers, partition and timestamp, as
-    `consume --format json` prints them; keyBase64 and valueBase64 hold bytes that are no text, and a value that is an
-    object or a number is sent as JSON. At the end, prints the number of records, the rate, and the offsets. --json
-    changes only this result; --format json is for records.
+    `consume --json` prints them; keyBase64 and valueBase64 hold bytes that are no text, and a value that is an
+    object or a number is sent as JSON. At the end, prints the number of records, the rate, and the offsets.
+
+    With --json both the lines and this result are JSON. With a separator or --format text as well, lines are text, and
+    the result is JSON.
 
     \b
     penstock produce orders < orders.txt
     echo 'customer-7:paid' | penstock produce orders --key-separator : --header source=shop
     penstock produce images --file logo.png --key logo
     penstock produce load --count 100000 --size 512 --rate 5000 --compression lz4
-    penstock consume orders --format json | penstock produce copy --format json
+    penstock consume orders --json | penstock produce copy --json
     """
+    if input_format is None:
+        has_separator = key_separator is not None or header_separator is not None
+        input_format = InputFormat.JSON if as_json and not has_separator else InputFormat.TEXT
     options = ProduceOptions(
         topic=topic,
         inputs=inputs or [],
@@ -205,8 +217,6 @@ def run(server: str, options: ProduceOptions, *, as_json: bool) -> int:
 
             producer = Producer(cluster, settings, delivered)
             records = _source(options, form, lambda: producer.due_ms)
-            if as_json and not options.input_json:
-                records = _with_json_hint(records)
             try:
                 _produce(cluster, producer, records, options, timestamp)
             except (KeyboardInterrupt, ClientError, Refused, OSError):
@@ -260,19 +270,6 @@ def _source(
     if _is_generated(options):
         return generated(options.size or SIZE_DEFAULT, form, random.Random())
     return from_lines(options.inputs, form, as_json=options.input_json, idle_ms=idle_ms)
-
-
-def _with_json_hint(records: Iterator[NewRecord | None]) -> Iterator[NewRecord | None]:
-    """Complain if the first line is a record from `consume --json`: --json does not parse the input."""
-    first = next((each for each in records if each is not None), None)
-    if first is None:
-        return
-    if first.value is not None and first.value.startswith(b'{"topic":') and b'"offset":' in first.value:
-        complain(
-            "the input looks like records in JSON, and is sent as text: to send the records, add --format json"
-        )
-    yield first
-    yield from records
 
 
 def _is_generated(options: ProduceOptions) -> bool:
