@@ -10,6 +10,9 @@ PYTEST := $(BIN)/python -m pytest -q -n 4 --dist loadgroup --durations=10 \
 	--disable-plugin-autoload -p xdist -p hypothesispytest -p penstock.testing.plugin \
 	-o faulthandler_timeout=600
 
+# pytest keeps the test modules whose asserts it has rewritten, also where the environment says to write no bytecode.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: setup run test test-long check bench bench-spark clean
 
 setup: $(STAMP)

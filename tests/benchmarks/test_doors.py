@@ -50,6 +50,7 @@ def test_an_answer_that_says_that_something_is_wrong_ends_the_run() -> None:
             drive(int(running.http_url.rpartition(":")[2]), os.getpid(), SINGLE._replace(requests=bad), 10)
 
 
+@pytest.mark.long
 def test_all_rows_run() -> None:
     command = [sys.executable, "-m", "benchmarks.doors", "--quick", "--no-goals", "--json"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)

@@ -35,6 +35,7 @@ class Sabotage(KillAll):
         await super().heal()
 
 
+@pytest.mark.long
 def test_records_that_are_gone_from_every_replica_are_missed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -51,6 +52,7 @@ class NeverStarted(Kill):
         campaign.ALLOWANCE_S = 2.0  # nobody need wait longer to see that
 
 
+@pytest.mark.long
 def test_replicas_that_do_not_come_back_after_a_fault_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -129,6 +129,7 @@ def test_a_failing_disk_pauses_nobody_for_long(fault: Callable[[FailingDisk], No
         assert steady.pause_s < PAUSE_S_MAX
 
 
+@pytest.mark.long
 def test_two_full_disks_of_three_are_said_at_once(tmp_path: Path) -> None:
     """The request that was on its way, too, is answered long before its 30 s are over."""
     with ClusterProcesses(tmp_path, settings=REPLICATED) as cluster:

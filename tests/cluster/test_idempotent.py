@@ -96,7 +96,9 @@ def kafka_python(seen: Seen, over: Event) -> list[bytes]:
     return list(sent)
 
 
-@pytest.mark.parametrize("client", [librdkafka, aiokafka, kafka_python])
+@pytest.mark.parametrize(
+    "client", [librdkafka, *(pytest.param(each, marks=pytest.mark.long) for each in (aiokafka, kafka_python))]
+)
 def test_a_disk_that_is_full_for_moments_duplicates_nothing(tmp_path: Path, client: Client) -> None:
     data = tmp_path / "node-1"
     with ClusterProcesses(tmp_path, count=1) as cluster:
@@ -107,6 +109,7 @@ def test_a_disk_that_is_full_for_moments_duplicates_nothing(tmp_path: Path, clie
     assert_once_and_in_order(data, delivered)
 
 
+@pytest.mark.long
 def test_too_few_replicas_and_leaders_that_move_duplicate_nothing(tmp_path: Path) -> None:
     """The disk of a leader is full for moments, and others lead; then a broker is killed, and none may be missing."""
     with ClusterProcesses(tmp_path, settings={"min.insync.replicas": "3"}) as cluster:

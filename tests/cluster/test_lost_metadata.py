@@ -118,6 +118,7 @@ def test_strays_are_served_again_when_the_metadata_is_back(tmp_path: Path) -> No
 # -- a start that is refused -----------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_cluster_whose_controllers_all_lost_metadata_does_not_start_and_keeps_everything(
     tmp_path: Path,
 ) -> None:

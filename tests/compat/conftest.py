@@ -10,9 +10,13 @@ from tests.compat.kafka.peer import KafkaPeer, KafkaUnavailable, locked
 
 @pytest.hookimpl(tryfirst=True)  # before groups are looked for
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What many tests share is made by one worker, and no other waits for it."""
+    """One worker makes the directory that many tests share, and no other worker waits for it.
+
+    That takes a minute, so these tests are long; `make test` reads the files of Kafka's in tests/golden.
+    """
     for item in items:
         if "kafka_written_directory" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.long)
             item.add_marker(pytest.mark.xdist_group("kafka-written"))
 
 

@@ -135,6 +135,7 @@ def test_nothing_acknowledged_is_lost_doubled_or_moved_by_kill_9(tmp_path: Path,
     run_under_load(tmp_path / "data", rounds, Process.kill)
 
 
+@pytest.mark.long
 def test_an_idempotent_producer_goes_on_over_clean_restarts(tmp_path: Path) -> None:
     def stop(process: Process) -> None:
         assert process.stop() == 0

@@ -329,7 +329,7 @@ def milling(
 KINDS = [
     pytest.param("confluent", "range", id="confluent"),
     pytest.param("confluent", "consumer", id="confluent-consumer", marks=pytest.mark.long),
-    pytest.param("aiokafka", "range", id="aiokafka"),
+    pytest.param("aiokafka", "range", id="aiokafka", marks=pytest.mark.long),
 ]
 
 
@@ -354,6 +354,7 @@ def test_every_number_is_written_once_whoever_is_killed(
         assert sum(slot.lives for slot in mill.fleet.slots.values()) > 2
 
 
+@pytest.mark.long
 def test_without_transactions_the_same_work_doubles_numbers(
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

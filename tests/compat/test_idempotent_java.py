@@ -66,6 +66,7 @@ def test_a_disk_that_is_full_for_moments_duplicates_nothing(kafka: KafkaPeer, tm
     assert_once_and_in_order(data, delivered)
 
 
+@pytest.mark.long
 @pytest.mark.kafka
 def test_too_few_replicas_and_leaders_that_move_duplicate_nothing(kafka: KafkaPeer, tmp_path: Path) -> None:
     with ClusterProcesses(tmp_path, settings={"min.insync.replicas": "3"}) as cluster:

@@ -56,6 +56,7 @@ def check_dump(kafka: KafkaPeer, log_dir: Path) -> str:
     return dump.text
 
 
+@pytest.mark.long
 def test_a_directory_of_kafka_goes_on_here_and_back_there(
     kafka: KafkaPeer, kafka_directory_copy: tuple[Path, Expected]
 ) -> None:
@@ -122,6 +123,7 @@ def test_a_standalone_directory_that_kafka_formatted_starts_here_first(
     again.stop()
 
 
+@pytest.mark.long
 def test_kafka_starts_on_a_directory_that_was_made_here(kafka: KafkaPeer, tmp_path: Path) -> None:
     log_dir = tmp_path / "ours"
     kafka.format_storage(log_dir)  # meta.properties and bootstrap.checkpoint; nothing of a quorum

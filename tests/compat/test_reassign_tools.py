@@ -69,6 +69,7 @@ def throttled(client: Client, resource: Resource) -> set[str]:
     }
 
 
+@pytest.mark.long
 def test_kafkas_tool_plans_moves_and_verifies(tool: Tool, client: Client, tmp_path: Path) -> None:
     [created] = create_topics(client, [NewTopic("moved", 2, 2)])
     assert created.error is None

@@ -214,6 +214,7 @@ def test_cleanup_policy_compact_keeps_the_latest_of_each_key(place: Place) -> No
     assert place.driver.watermarks("compact", 0) == (0, 30)
 
 
+@pytest.mark.long
 def test_min_compaction_lag_ms_keeps_what_is_young(place: Place) -> None:
     compacted(place, "lag", min_compaction_lag_ms=3_600_000)
     compacted(place, "no-lag")
@@ -223,6 +224,7 @@ def test_min_compaction_lag_ms_keeps_what_is_young(place: Place) -> None:
     assert len(offsets(place, "lag")) == 24
 
 
+@pytest.mark.long
 def test_min_cleanable_dirty_ratio_says_when_it_is_worth_it(place: Place) -> None:
     """A log that was cleaned before is never dirty as a whole, so with 1 it is not cleaned again."""
     compacted(place, "ratio")
@@ -236,6 +238,7 @@ def test_min_cleanable_dirty_ratio_says_when_it_is_worth_it(place: Place) -> Non
     assert len(offsets(place, "ratio")) >= 24
 
 
+@pytest.mark.long
 def test_max_compaction_lag_ms_cleans_what_is_not_worth_it(place: Place) -> None:
     compacted(place, "max-lag")
     place.send("max-lag", *keyed(8))

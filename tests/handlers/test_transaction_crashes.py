@@ -132,7 +132,7 @@ def test_a_transaction_is_decided_one_way_after_a_kill(speaks: int, commit: bool
 
 @pytest.mark.parametrize("speaks", [1, 2])
 @pytest.mark.parametrize("commit", [True, False])
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_a_transaction_is_decided_one_way_after_a_power_cut(speaks: int, commit: bool, seed: int) -> None:
     rng = Random(seed)
     found = moments(speaks, commit, lambda disk: disk.crash_clone(rng))
@@ -149,7 +149,7 @@ def thinned(found: list[Moment], offset: int = 0) -> list[Moment]:
 
 
 @pytest.mark.parametrize("commit", [True, False])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(each, marks=pytest.mark.long) for each in (1, 2))])
 def test_a_transaction_is_decided_one_way_after_a_kill_and_a_power_cut(commit: bool, seed: int) -> None:
     """What a killed node leaves may not be on disk yet: the next one must not act on it before it is."""
     rng = Random(seed)

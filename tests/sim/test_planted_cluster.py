@@ -157,6 +157,7 @@ def test_a_follower_that_counts_before_it_has_synced_is_caught(monkeypatch: pyte
     assert complaint(SYNCED, first=20) in PARTED
 
 
+@pytest.mark.long
 def test_consumers_that_read_what_is_not_committed_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     commit = Partition._commit
 

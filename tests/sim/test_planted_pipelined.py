@@ -108,6 +108,7 @@ def test_records_that_a_needless_new_epoch_writes_twice_are_caught(monkeypatch: 
     assert complaint(PIPELINED) == "OnceOverEpochs"
 
 
+@pytest.mark.long
 def test_records_that_a_needless_new_epoch_puts_behind_later_ones_are_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -36,6 +36,7 @@ def test_nodes_bear_it_and_keep_every_record_when_all_lose_their_metadata() -> N
     assert "They are kept as strays" in told
 
 
+@pytest.mark.long
 def test_a_node_that_deletes_what_the_metadata_does_not_have_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

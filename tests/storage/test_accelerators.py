@@ -132,7 +132,9 @@ def spoil(disk: MemoryDisk, path: str, data: bytes | None) -> None:
         put(disk, path, data)
 
 
-@pytest.mark.parametrize("clean", [True, False], ids=["clean stop", "kill -9"])
+@pytest.mark.parametrize(
+    "clean", [pytest.param(True, id="clean stop", marks=pytest.mark.long), pytest.param(False, id="kill -9")]
+)
 @pytest.mark.parametrize("how", SPOILT)
 def test_any_one_file_may_be_spoilt(how: str, clean: bool) -> None:
     built, whole, _ = build(5, clean=clean)

@@ -430,6 +430,7 @@ def test_the_work_can_be_done_by_another_process(tmp_path: Path) -> None:
     directory.close()
 
 
+@pytest.mark.long
 def test_readers_go_on_while_segments_are_swapped(tmp_path: Path) -> None:
     settings_ = LogSettings(cleanup_policy=("compact",), segment_bytes=2000)
     directory = open_directory(

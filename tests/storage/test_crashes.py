@@ -258,14 +258,16 @@ def test_a_seed_that_once_failed_passes(seed: int) -> None:
     run_history(seed)
 
 
-@pytest.mark.parametrize("first", range(0, 100, 20))
+@pytest.mark.parametrize(
+    "first", [0, 20, *(pytest.param(each, marks=pytest.mark.long) for each in range(40, 100, 20))]
+)
 def test_random_histories_survive_power_cuts(first: int) -> None:
     for seed in range(first, first + 20):
         run_history(seed)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("first", range(10_000, 14_000, 100))
+@pytest.mark.parametrize("first", range(10_000, 12_000, 100))
 def test_many_random_histories_survive_power_cuts(first: int) -> None:
     for seed in range(first, first + 100):
         run_history(seed, steps=80)

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 CONFTEST = """
 import pytest
 
@@ -32,6 +34,7 @@ def test_another_one_for_the_next(penstock_broker, penstock_session_broker):
 """
 
 
+@pytest.mark.long
 def test_fixtures_are_there_in_any_project(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "test_theirs.py").write_text(TESTS)
@@ -47,6 +50,7 @@ def test_fixtures_are_there_in_any_project(tmp_path: Path) -> None:
     assert "2 passed" in done.stdout
 
 
+@pytest.mark.long
 def test_a_run_that_does_not_use_it_pays_for_nothing(tmp_path: Path) -> None:
     """pytest loads the plugin in every run of everybody who has Penstock installed."""
     (tmp_path / "test_theirs.py").write_text(

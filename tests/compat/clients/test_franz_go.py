@@ -53,6 +53,7 @@ def _build(target: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.long
 def test_franz_go_produces_reads_waits_and_deletes(program: Path, server: Server, name: str) -> None:
     done = subprocess.run(
         [str(program), server.bootstrap, name], capture_output=True, encoding="utf-8", timeout=90, check=False

@@ -19,16 +19,16 @@ from tests.compat.clients.patient import Patient
 PARTITIONS = 6
 
 KINDS = [
-    ("confluent", "range"),
-    ("confluent", "cooperative-sticky"),
-    ("confluent", "consumer"),
-    ("kafka-python", "range"),
-    ("aiokafka", "roundrobin"),
+    pytest.param("confluent", "range", id="confluent-range", marks=pytest.mark.long),
+    pytest.param("confluent", "cooperative-sticky", id="confluent-cooperative-sticky"),
+    pytest.param("confluent", "consumer", id="confluent-consumer"),
+    pytest.param("kafka-python", "range", id="kafka-python-range", marks=pytest.mark.long),
+    pytest.param("aiokafka", "roundrobin", id="aiokafka-roundrobin", marks=pytest.mark.long),
 ]
 """Libraries, and who assigns in what way. Not kafka-python's cooperative assignor: its leader now and then gives away
 at once, and not in a second round, what a member has just got; with Kafka as with us."""
 
-kinds = pytest.mark.parametrize(("library", "assignor"), KINDS, ids=["-".join(kind) for kind in KINDS])
+kinds = pytest.mark.parametrize(("library", "assignor"), KINDS)
 
 
 @pytest.fixture(
@@ -108,8 +108,8 @@ def test_members_join_leave_crash_and_stall_while_records_come(
     [
         ("confluent", "range"),
         ("confluent", "consumer"),
-        ("kafka-python", "range"),
-        ("aiokafka", "range"),
+        pytest.param("kafka-python", "range", marks=pytest.mark.long),
+        pytest.param("aiokafka", "range", marks=pytest.mark.long),
     ],
 )
 def test_a_static_member_that_comes_back_has_its_partitions_and_nobody_else_hears_of_it(
@@ -157,6 +157,7 @@ def test_libraries_share_a_group_and_the_broker_is_killed_in_the_middle(
         assert newcomer.owned
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("assignor", ["cooperative-sticky", "consumer"])
 def test_the_broker_is_killed_while_members_come(
     lives: Lives, admin: Driver, name: str, assignor: str

@@ -58,7 +58,7 @@ def rows_of(spark: "SparkSession", broker: Broker, topic: str) -> list[tuple[obj
 NAMES = ("partition", "offset", "timestamp", "timestampType", "key", "value", "headers")
 
 
-def test_an_archived_topic_is_whole_and_an_audit_says_what_is_not(
+def test_an_archived_topic_is_whole_and_an_audit_says_so(
     spark: "SparkSession", spark_broker: Broker, topic: str, tmp_path: Path
 ) -> None:
     spark_broker.create_topic(topic, partitions=2)
@@ -84,6 +84,18 @@ def test_an_archived_topic_is_whole_and_an_audit_says_what_is_not(
             "10 not archived yet, 50 older ones in the table alone"
         )
 
+
+@pytest.mark.long
+def test_an_audit_finds_rows_that_are_missing_changed_or_repeated(
+    spark: "SparkSession", spark_broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    spark_broker.create_topic(topic, partitions=2)
+    job = ArchiveJob(topic, str(tmp_path / "table"), spark_broker.bootstrap)
+    by_broker = AuditJob(topic, job.directory, spark_broker.bootstrap)
+    with Topics(spark_broker) as topics:
+        fill(topics, topic, 600)
+        topics.produce(topic, [b"later"] * 10)
+        topics.cut(topic, 50, partition=1)
         run(spark, job)
         spoil(job.directory)
         verdict = audit(spark, by_broker)

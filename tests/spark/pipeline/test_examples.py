@@ -70,6 +70,7 @@ def test_every_example_is_tested_here() -> None:
     assert names == {"windows.yaml", "join.yaml", "deduplicate.yaml", "upsert.py"}
 
 
+@pytest.mark.long
 def test_windows(spark: "SparkSession", broker: Broker, place: Path) -> None:
     run(place / "windows.yaml", spark, broker.bootstrap)
 

@@ -9,6 +9,7 @@ import pytest
 from penstock.spark.pipeline.packaging import quiet_queries, zipped
 
 
+@pytest.mark.long
 def test_the_shipped_packages_are_imported_from_the_zip_compiled(tmp_path: Path) -> None:
     file = zipped(tmp_path)
     code = (

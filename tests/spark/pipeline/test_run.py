@@ -153,6 +153,7 @@ def test_one_that_is_always_too_slow_fails(tmp_path: Path) -> None:
     assert starts == ["one"] * STARTS_MAX
 
 
+@pytest.mark.long
 def test_one_that_is_too_slow_again_and_again_while_it_runs_fails_and_one_that_gets_on_does_not(
     tmp_path: Path,
 ) -> None:

@@ -199,6 +199,7 @@ def test_a_job_whose_servers_do_not_answer_fails_before_it_begins(spark: "SparkS
         writer.save()
 
 
+@pytest.mark.long
 def test_rows_that_change_are_written_once_through_stops_and_starts(
     spark: "SparkSession", spark_broker: Broker, topic: str, tmp_path: Path
 ) -> None:

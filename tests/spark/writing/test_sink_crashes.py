@@ -63,6 +63,7 @@ def test_every_row_is_there_once_wherever_runs_crash_many_times(
     crash_and_replay(new_query(broker, [5, 0, 4]), drawn)
 
 
+@pytest.mark.long
 @given(lives)
 @settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 def test_older_transactions_are_as_safe(
@@ -74,6 +75,7 @@ def test_older_transactions_are_as_safe(
         crash_and_replay(new_query(broker, [5, 4]), drawn)
 
 
+@pytest.mark.long
 @given(st.integers(1, 3), st.integers(1, 3), st.integers(0, 40), st.booleans(), st.integers(0, 1000))
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 def test_a_driver_that_sleeps_while_another_run_does_its_work_adds_nothing(
