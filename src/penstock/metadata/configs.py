@@ -251,7 +251,10 @@ def validate(resource: Resource, values: Mapping[str, str]) -> None:
             if name in TOPIC_SETTINGS and name not in BROKER_SETTINGS:
                 continue  # Kafka keeps it, and it has no effect
             _check_dynamic(name, resource)
-            check(BROKER_SETTINGS[name], text)
+            try:
+                check(BROKER_SETTINGS[name], text)
+            except BadSetting as refusal:  # Kafka's code for a broker; for a topic it is INVALID_CONFIG
+                raise BadSetting(str(refusal), ErrorCode.INVALID_REQUEST) from None
     else:
         raise BadSetting(
             f"settings of resource type {resource.type} are not supported", ErrorCode.INVALID_REQUEST
