@@ -66,7 +66,7 @@ def test_an_archived_topic_is_whole_and_an_audit_says_so(
     by_broker = AuditJob(topic, job.directory, spark_broker.bootstrap)
     with Topics(spark_broker) as topics:
         fill(topics, topic, 600)
-        run(spark, job, records_max=250)  # in several batches, whose files are put together
+        run(spark, job, records_max=400)  # in several batches, whose files are put together
         table = spark.read.parquet(job.directory).select(*NAMES).collect()
         assert sorted((tuple(row) for row in table), key=lambda row: row[:2]) == rows_of(
             spark, spark_broker, topic
