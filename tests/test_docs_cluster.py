@@ -69,7 +69,7 @@ def test_the_commands_run_one_after_the_other(tmp_path: Path) -> None:
     ):
         assert words in said.stdout, said.stdout
     assert (tmp_path / "plan.json").exists()
-    assert "All of it is done." in said.stdout
+    assert "All moves are done." in said.stdout
     assert "Nothing moves." in said.stdout
 
 

@@ -4,7 +4,7 @@ import pytest
 from tests.cli.conftest import Command
 
 from penstock.cli.app import Root
-from penstock.cli.command_group import Entry, load
+from penstock.cli.command_group import LazyCommand, load
 from penstock.cli.commands.lab import Lab
 from penstock.cli.commands.log import Log
 
@@ -21,7 +21,7 @@ GROUPS = [
 
 
 @pytest.mark.parametrize(("name", "entry"), ENTRIES)
-def test_the_summary_of_a_command_is_the_first_sentence_of_its_help(name: str, entry: Entry) -> None:
+def test_the_summary_of_a_command_is_the_first_sentence_of_its_help(name: str, entry: LazyCommand) -> None:
     help_text = load(name, entry).help
     assert help_text.partition("\n\n")[0] == entry.summary + "."
 

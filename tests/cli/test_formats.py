@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.cli import produce_input
-from penstock.cli.formats import Form, writer_of
+from penstock.cli.formats import RecordFormat, writer_of
 from penstock.cli.output import Refused
-from penstock.cli.positions import Place, parse_place
-from penstock.cli.produce_input import LineForm, NewRecord, generated, parse_json, parse_line, read_lines
+from penstock.cli.positions import LogPosition, parse_position
+from penstock.cli.produce_input import LineFormat, NewRecord, generated, parse_json, parse_line, read_lines
 from penstock.records import Record
 
 PLAIN = Record(7, 1_700_000_000_123, b"k", b"v", (("h", b"1"), ("g", None)))
@@ -22,32 +22,32 @@ ODD = Record(8, -1, None, b"\xff\n\x1b[31m")
 NULL = Record(9, 0, b"", None)
 
 
-def written(form: Form, record: Record) -> bytes:
+def written(form: RecordFormat, record: Record) -> bytes:
     return writer_of(form)("orders", 3, record)
 
 
 @pytest.mark.parametrize(
     ("form", "record", "expected"),
     [
-        (Form("text"), PLAIN, b"v\n"),
-        (Form("text", key_separator="="), PLAIN, b"k=v\n"),
-        (Form("text", key_separator=r"\t", header_separator="|"), PLAIN, b"h=1,g|k\tv\n"),
-        (Form("text", null_value="NIL"), NULL, b"NIL\n"),
-        (Form("text"), ODD, b"\xff\n\x1b[31m\n"),
-        (Form("text", is_terminal=True), ODD, rb"\xff\x0a\x1b[31m" + b"\n"),
-        (Form("value", key_separator="="), PLAIN, b"v\n"),
-        (Form("raw"), ODD, b"\xff\n\x1b[31m"),
-        (Form("raw"), NULL, b""),
-        (Form("hex"), PLAIN, b"orders-3:7 6b 76\n"),
-        (Form("hex"), NULL, b"orders-3:9 empty null\n"),
-        (Form("full"), PLAIN, b"orders-3:7 2023-11-14 22:13:20.123Z k v [h=1, g=null]\n"),
-        (Form("full"), ODD, rb"orders-3:8 - null \xff\x0a\x1b[31m" + b"\n"),
-        (Form("%t %p %o %k %v"), PLAIN, b"orders 3 7 k v\n"),
-        (Form(r"%K/%V %T %h%%\x41\t\n"), PLAIN, b"1/1 1700000000123 h=1,g%A\t\n"),
-        (Form("%k:%s:%S", null_value="-"), NULL, b":-:-1\n"),
+        (RecordFormat("text"), PLAIN, b"v\n"),
+        (RecordFormat("text", key_separator="="), PLAIN, b"k=v\n"),
+        (RecordFormat("text", key_separator=r"\t", header_separator="|"), PLAIN, b"h=1,g|k\tv\n"),
+        (RecordFormat("text", null_value="NIL"), NULL, b"NIL\n"),
+        (RecordFormat("text"), ODD, b"\xff\n\x1b[31m\n"),
+        (RecordFormat("text", is_terminal=True), ODD, rb"\xff\x0a\x1b[31m" + b"\n"),
+        (RecordFormat("value", key_separator="="), PLAIN, b"v\n"),
+        (RecordFormat("raw"), ODD, b"\xff\n\x1b[31m"),
+        (RecordFormat("raw"), NULL, b""),
+        (RecordFormat("hex"), PLAIN, b"orders-3:7 6b 76\n"),
+        (RecordFormat("hex"), NULL, b"orders-3:9 empty null\n"),
+        (RecordFormat("full"), PLAIN, b"orders-3:7 2023-11-14 22:13:20.123Z k v [h=1, g=null]\n"),
+        (RecordFormat("full"), ODD, rb"orders-3:8 - null \xff\x0a\x1b[31m" + b"\n"),
+        (RecordFormat("%t %p %o %k %v"), PLAIN, b"orders 3 7 k v\n"),
+        (RecordFormat(r"%K/%V %T %h%%\x41\t\n"), PLAIN, b"1/1 1700000000123 h=1,g%A\t\n"),
+        (RecordFormat("%k:%s:%S", null_value="-"), NULL, b":-:-1\n"),
     ],
 )
-def test_a_record_is_written_so(form: Form, record: Record, expected: bytes) -> None:
+def test_a_record_is_written_so(form: RecordFormat, record: Record, expected: bytes) -> None:
     assert written(form, record) == expected
 
 
@@ -63,28 +63,28 @@ def test_json_reads_back_as_it_was_written(
     timestamp: int,
     always: bool,
 ) -> None:
-    line = written(Form("json", base64=always), Record(5, timestamp, key, value, headers))
-    assert parse_json(line, LineForm(), "here") == NewRecord(key, value, headers, 3, timestamp)
+    line = written(RecordFormat("json", base64=always), Record(5, timestamp, key, value, headers))
+    assert parse_json(line, LineFormat(), "here") == NewRecord(key, value, headers, 3, timestamp)
 
 
 @pytest.mark.parametrize(
     ("line", "form", "expected"),
     [
-        (b"v", LineForm(), NewRecord(None, b"v")),
-        (b"v\r", LineForm(), NewRecord(None, b"v")),
-        (b"", LineForm(), NewRecord(None, b"")),
-        (b"k:v:w", LineForm(key_separator=b":"), NewRecord(b"k", b"v:w")),
-        (b"k:NIL", LineForm(key_separator=b":", null_value=b"NIL"), NewRecord(b"k", None)),
-        (b"v", LineForm(key=b"all", headers=(("a", b"1"),)), NewRecord(b"all", b"v", (("a", b"1"),))),
+        (b"v", LineFormat(), NewRecord(None, b"v")),
+        (b"v\r", LineFormat(), NewRecord(None, b"v")),
+        (b"", LineFormat(), NewRecord(None, b"")),
+        (b"k:v:w", LineFormat(key_separator=b":"), NewRecord(b"k", b"v:w")),
+        (b"k:NIL", LineFormat(key_separator=b":", null_value=b"NIL"), NewRecord(b"k", None)),
+        (b"v", LineFormat(key=b"all", headers=(("a", b"1"),)), NewRecord(b"all", b"v", (("a", b"1"),))),
         (
             b"a=1,b|k=v",
-            LineForm(key_separator=b"=", header_separator=b"|", headers=(("z", b""),)),
+            LineFormat(key_separator=b"=", header_separator=b"|", headers=(("z", b""),)),
             NewRecord(b"k", b"v", (("z", b""), ("a", b"1"), ("b", None))),
         ),
-        (b"|v", LineForm(header_separator=b"|"), NewRecord(None, b"v")),
+        (b"|v", LineFormat(header_separator=b"|"), NewRecord(None, b"v")),
     ],
 )
-def test_a_line_is_taken_apart_so(line: bytes, form: LineForm, expected: NewRecord) -> None:
+def test_a_line_is_taken_apart_so(line: bytes, form: LineFormat, expected: NewRecord) -> None:
     assert parse_line(line, form, "here") == expected
 
 
@@ -100,7 +100,7 @@ def test_a_line_is_taken_apart_so(line: bytes, form: LineForm, expected: NewReco
     ],
 )
 def test_json_is_read_so(document: object, expected: NewRecord) -> None:
-    assert parse_json(json.dumps(document).encode(), LineForm(), "here") == expected
+    assert parse_json(json.dumps(document).encode(), LineFormat(), "here") == expected
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_json_is_read_so(document: object, expected: NewRecord) -> None:
 )
 def test_json_that_is_no_record_is_one_sentence(line: bytes, sentence: str) -> None:
     with pytest.raises(Refused) as refused:
-        parse_json(line, LineForm(), "here")
+        parse_json(line, LineFormat(), "here")
     assert str(refused.value).startswith(sentence)
 
 
@@ -171,11 +171,11 @@ def test_while_nothing_comes_the_producer_gets_its_turn() -> None:
 
 
 def test_generated_values_have_their_size_and_differ() -> None:
-    source = generated(50, LineForm(key=b"k"), Random(1))
+    source = generated(50, LineFormat(key=b"k"), Random(1))
     values = [next(source).value for _ in range(1000)]
     assert {len(value or b"") for value in values} == {50}
     assert len(set(values)) == 1000
-    assert next(generated(1, LineForm(), Random(1))).value == b"0"
+    assert next(generated(1, LineFormat(), Random(1))).value == b"0"
 
 
 NOW = 1_700_000_000_000
@@ -184,25 +184,25 @@ NOW = 1_700_000_000_000
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("beginning", Place(edge="earliest")),
-        ("latest", Place(edge="latest")),
-        ("0", Place(offset=0)),
-        ("-5", Place(offset=-5)),
-        ("@12", Place(time_ms=12)),
-        ("-1h", Place(time_ms=NOW - 3_600_000)),
-        ("-1.5s", Place(time_ms=NOW - 1500)),
-        ("-999999w", Place(time_ms=0)),
-        ("2023-11-14T22:13:20Z", Place(time_ms=NOW)),
-        ("2023-11-14T22:13:20", Place(time_ms=NOW)),
-        ("2023-11-15T00:13:20+02:00", Place(time_ms=NOW)),
-        ("2023-11-14", Place(time_ms=1_699_920_000_000)),
+        ("beginning", LogPosition(edge="earliest")),
+        ("latest", LogPosition(edge="latest")),
+        ("0", LogPosition(offset=0)),
+        ("-5", LogPosition(offset=-5)),
+        ("@12", LogPosition(time_ms=12)),
+        ("-1h", LogPosition(time_ms=NOW - 3_600_000)),
+        ("-1.5s", LogPosition(time_ms=NOW - 1500)),
+        ("-999999w", LogPosition(time_ms=0)),
+        ("2023-11-14T22:13:20Z", LogPosition(time_ms=NOW)),
+        ("2023-11-14T22:13:20", LogPosition(time_ms=NOW)),
+        ("2023-11-15T00:13:20+02:00", LogPosition(time_ms=NOW)),
+        ("2023-11-14", LogPosition(time_ms=1_699_920_000_000)),
     ],
 )
-def test_a_place_is_named_so(text: str, expected: Place) -> None:
-    assert parse_place(text, NOW) == expected
+def test_a_place_is_named_so(text: str, expected: LogPosition) -> None:
+    assert parse_position(text, NOW) == expected
 
 
 @pytest.mark.parametrize("text", ["", "x", "--5", "1h", "@", "@x", "-1y", "2023-13-01", "9" * 30])
 def test_what_is_no_place_is_refused(text: str) -> None:
-    with pytest.raises(Refused, match="is no position in a log"):
-        parse_place(text, NOW)
+    with pytest.raises(Refused, match="is not a position in a log"):
+        parse_position(text, NOW)

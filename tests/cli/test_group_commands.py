@@ -106,7 +106,7 @@ def test_a_name_does_nothing_to_a_terminal(shell: Shell) -> None:
         (("groups", "reset-offsets", "g", "--to", "1", "--shift-by", "1"), "expected one of --to"),
         (
             ("groups", "reset-offsets", "g", "--to", "soon", "--topic", "t"),
-            "no position in a log: expected earliest, latest, current",
+            "not a position in a log: expected earliest, latest, current",
         ),
         (("groups", "reset-offsets", "g", "--to", "1", "--topic", "t:x"), "'t:x' names no partitions"),
         (
@@ -118,15 +118,18 @@ def test_a_name_does_nothing_to_a_terminal(shell: Shell) -> None:
             ("groups", "reset-offsets", "g", "--to", "1", "--export", "--json"),
             "--export and --json exclude",
         ),
-        (("groups", "list", "--state", "Stabel"), "'Stabel' is no state of a group, expected one of Empty, "),
+        (("groups", "list", "--state", "Stabel"), "'Stabel' is not a group state, expected one of Empty, "),
         (
             ("groups", "list", "--type", "new"),
-            "'new' is no type of a group, expected one of classic, consumer",
+            "'new' is not a group type, expected one of classic, consumer",
         ),
         (("groups", "delete", "a", "b", "--topic", "t"), "--topic needs one group, and 2 are named"),
         (("transactions", "describe"), "expected either transactional ids or --partition"),
         (("transactions", "describe", "a", "--partition", "t:0"), "expected either transactional ids"),
-        (("transactions", "describe", "--partition", "t"), "'t' is no partition: expected TOPIC:PARTITION"),
+        (
+            ("transactions", "describe", "--partition", "t"),
+            "'t' is not a partition: expected TOPIC:PARTITION",
+        ),
         (("transactions", "abort"), "expected either a transactional id or --partition"),
         (("transactions", "abort", "--partition", "t:0"), "--partition and --start-offset go together"),
         (("transactions", "abort", "a", "--start-offset", "1"), "--partition and --start-offset go together"),

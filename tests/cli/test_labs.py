@@ -10,7 +10,7 @@ from tests.cli.conftest import Command
 from penstock.cli.commands.lab import indexes as lab_indexes
 from penstock.cli.commands.lab import segments as lab_segments
 from penstock.cli.commands.lab.indexes import search
-from penstock.cli.commands.lab.isr import PartitionSeen, Step, Story, judge
+from penstock.cli.commands.lab.isr import ClusterState, IsrExperiment, PartitionState, judge
 
 
 def sizes(directory: Path, ending: str) -> dict[str, int]:
@@ -65,7 +65,7 @@ def test_the_ends_of_the_log_are_found_too(penstock: Command, offset: int) -> No
     assert (outcome.code, outcome.err) == (0, "")
     assert f"offset {offset}, key key-{offset}, 200 bytes" in outcome.out
     assert "the index is missing" in outcome.out
-    assert outcome.out.count("all is well") == 1
+    assert outcome.out.count("no errors") == 1
 
 
 def test_an_offset_that_is_not_written_is_refused(penstock: Command) -> None:
@@ -80,11 +80,11 @@ def test_a_directory_with_other_things_is_refused(penstock: Command, tmp_path: P
     (tmp_path / "mine").write_text("")
     outcome = penstock("lab", lab, "--keep", tmp_path)
     assert outcome.code == 2
-    assert "has something in it" in outcome.err
+    assert "is not empty" in outcome.err
     assert [each.name for each in tmp_path.iterdir()] == ["mine"]
 
 
-def test_a_claim_that_the_files_do_not_bear_out_fails_the_lab(
+def test_a_claim_that_the_files_contradict_fails_the_lab(
     penstock: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     honest = lab_segments.read_files
@@ -96,14 +96,14 @@ def test_a_claim_that_the_files_do_not_bear_out_fails_the_lab(
     monkeypatch.setattr(lab_segments, "read_files", one_missing)
     outcome = penstock("lab", "segments")
     assert outcome.code == 1
-    assert "the files do not bear this out: A segment is named for its first offset" in outcome.err
+    assert "the files contradict this: A segment is named after its first offset" in outcome.err
 
 
 def test_damage_that_goes_unseen_fails_the_lab(penstock: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lab_indexes, "_spoil", lambda *_: None)
     outcome = penstock("lab", "indexes")
     assert outcome.code == 1
-    assert "named both files afterwards" in outcome.err
+    assert "found nothing before the damage" in outcome.err
 
 
 def test_the_search_ends_at_the_last_entry_that_is_not_above() -> None:
@@ -134,15 +134,23 @@ def test_a_broker_that_stops_and_returns_is_seen_to_leave_the_isr_and_to_catch_u
 
 def test_what_was_not_seen_fails_the_lab_of_replicas() -> None:
     """Each claim is about what was seen: with one broker fewer in sync at the end, it does not hold."""
-    seen = [PartitionSeen(0, 1, 0, [1, 2, 3], [1, 2, 3], 300, {"1": 300, "2": 300, "3": 300})]
-    without = [PartitionSeen(0, 2, 1, [1, 2, 3], [2, 3], 300, {"2": 300, "3": 300})]
-    written = [PartitionSeen(0, 2, 1, [1, 2, 3], [2, 3], 600, {"2": 600, "3": 600})]
-    back = [PartitionSeen(0, 2, 1, [1, 2, 3], [1, 2, 3], 600, {"1": 600, "2": 600, "3": 600})]
-    story = Story(1, Step("a", seen), Step("b", without), Step("c", written), Step("d", back), 0.1, 0.1)
+    seen = [PartitionState(0, 1, 0, [1, 2, 3], [1, 2, 3], 300, {"1": 300, "2": 300, "3": 300})]
+    without = [PartitionState(0, 2, 1, [1, 2, 3], [2, 3], 300, {"2": 300, "3": 300})]
+    written = [PartitionState(0, 2, 1, [1, 2, 3], [2, 3], 600, {"2": 600, "3": 600})]
+    back = [PartitionState(0, 2, 1, [1, 2, 3], [1, 2, 3], 600, {"1": 600, "2": 600, "3": 600})]
+    story = IsrExperiment(
+        1,
+        ClusterState("a", seen),
+        ClusterState("b", without),
+        ClusterState("c", written),
+        ClusterState("d", back),
+        0.1,
+        0.1,
+    )
     assert all(each.holds for each in judge(story))
-    lame = story._replace(back=Step("d", written))
+    lame = story._replace(back=ClusterState("d", written))
     assert [each.holds for each in judge(lame)] == [True, True, True, True, False, True]
-    lost = story._replace(back=Step("d", [back[0]._replace(log_ends={"1": 599, "2": 600, "3": 600})]))
+    lost = story._replace(back=ClusterState("d", [back[0]._replace(log_ends={"1": 599, "2": 600, "3": 600})]))
     assert not judge(lost)[-1].holds
-    stuck = story._replace(without=Step("b", seen))
+    stuck = story._replace(without=ClusterState("b", seen))
     assert [each.holds for each in judge(stuck)][1:3] == [False, False]

@@ -48,7 +48,7 @@ def test_every_command_has_help_with_an_example_or_a_reason(
         (("log", "ls"), "Missing argument 'DIR'."),
         (("log", "ls", "nowhere"), "nowhere: no such directory"),
         (("log", "check", __file__), "is a file, not a directory"),
-        (("log", "check", str(Path(__file__).parent)), "is no log: expected a data directory"),
+        (("log", "check", str(Path(__file__).parent)), "is not a log directory: expected a data directory"),
         (("log", "rebuild", "nowhere"), "nowhere: no such directory"),
         (("log", "dump", "nowhere.log"), "nowhere.log: no such file"),
         (("log", "ls", "--nonsense", "x"), "No such option: --nonsense"),

@@ -76,7 +76,7 @@ def test_topics_of_one_partition_are_spread_over_all_brokers() -> None:
 
 
 def test_what_cannot_be_is_refused() -> None:
-    with pytest.raises(CannotPlan, match="3 replicas of a partition need as many brokers, and 2 are named"):
+    with pytest.raises(CannotPlan, match="3 replicas of a partition need 3 brokers, but the plan has 2"):
         plan(topic("t", (1, 2, 3)), brokers(1, 2))
     with pytest.raises(CannotPlan, match="broker 2 has no rack"):
         plan(topic("t", (1,)), brokers(1, 2, b1="a"))

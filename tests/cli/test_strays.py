@@ -61,7 +61,7 @@ def test_no_strays_is_no_error(penstock: Command, data: Path) -> None:
 
 def test_a_stray_is_deleted_by_its_name_or_its_partitions(penstock: Command, data: Path) -> None:
     first, second = set_aside(data)
-    assert penstock("log", "strays", "delete", data).err == "penstock: name the strays, or say --all\n"
+    assert penstock("log", "strays", "delete", data).err == "penstock: name the strays, or use --all\n"
     assert "there is no stray orders-7" in penstock("log", "strays", "delete", data, "orders-7").err
     assert penstock("log", "strays", "delete", data, "orders-0").out == f"{first.name}: deleted\n"
     assert not Path(first.path).exists()
@@ -167,7 +167,7 @@ def test_records_that_are_in_the_place_of_a_stray_are_not_lost_either(
         write(broker, 3)
     outcome = penstock("log", "strays", "restore", data, "orders-0")
     assert outcome.code != 0
-    assert "has records from 0 to 3: --replace sets it aside as a stray" in outcome.err
+    assert "has records from 0 to 3: --replace makes it a stray" in outcome.err
     assert penstock("log", "strays", "restore", data, "orders-0", "--replace").code == 0
     (kept,) = penstock("log", "strays", "list", data, "--json").json()["strays"]
     assert "was restored" in kept["reason"]

@@ -61,12 +61,15 @@ def test_a_server_that_is_not_there_is_one_sentence(penstock: Command) -> None:
     ("arguments", "sentence"),
     [
         (("topics", "list", "--server", "a:b"), "'a:b' is no server, expected HOST:PORT"),
-        (("topics", "create", "x", "--config", "nonsense"), "'nonsense' is no setting: expected NAME=VALUE"),
+        (
+            ("topics", "create", "x", "--config", "nonsense"),
+            "'nonsense' is not a setting: expected NAME=VALUE",
+        ),
         (("configs", "set", "topic"), "topic needs a name: topic NAME"),
         (("configs", "set", "broker", "x", "a=b"), "broker needs an id: broker ID"),
         (("configs", "set", "topic", "x"), "nothing to set, expected NAME=VALUE"),
         (("configs", "unset", "brokers"), "nothing to unset, expected names of settings"),
-        (("consume", "x", "--from", "yesterday"), "'yesterday' is no position in a log"),
+        (("consume", "x", "--from", "yesterday"), "'yesterday' is not a position in a log"),
         (("consume", "x", "--format", "yaml"), "--format is 'yaml', expected one of text, full, json"),
         (("consume", "x", "--format", "%y"), "--format has %y, expected one of %t"),
         (("consume", "x", "--format", "a%"), "--format ends with %"),
@@ -80,7 +83,7 @@ def test_a_server_that_is_not_there_is_one_sentence(penstock: Command) -> None:
             "either files of lines or --file for whole files, not both",
         ),
         (("produce", "x", "--format", "json", "-K", ":"), "--format json cannot be used with separators"),
-        (("produce", "x", "--header", "=v"), "--header: '=v' is no header: expected NAME=VALUE"),
+        (("produce", "x", "--header", "=v"), "--header: '=v' is not a header: expected NAME=VALUE"),
     ],
 )
 def test_a_mistake_is_one_sentence(shell: Shell, arguments: tuple[str, ...], sentence: str) -> None:

@@ -5,32 +5,32 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.command_group import Entry, LazyGroup, command_group
+from penstock.cli.command_group import LazyCommand, LazyGroup, command_group
 from penstock.cli.main import EXIT_CANNOT, EXIT_INTERRUPTED
 from penstock.cli.output import Refused, complain
 
 
 class Root(LazyGroup):
-    table = {  # noqa: RUF012  # read by everyone, written by no one
-        "up": Entry("up:up_command", "Start a node"),
-        "cluster": Entry("cluster:app", "Run a cluster on this machine, each node a process"),
-        "topics": Entry("topics:app", "Create, list, describe, widen and delete topics"),
-        "produce": Entry("produce:produce", "Send records to a topic"),
-        "consume": Entry("consume:consume", "Read records of a topic"),
-        "groups": Entry("groups:app", "List, describe, reset and delete consumer groups"),
-        "transactions": Entry("transactions:app", "List, describe and abort transactions"),
-        "configs": Entry("configs:app", "Show and change settings of topics and brokers"),
-        "reassign": Entry("reassign:app", "Move partitions to other brokers"),
-        "quorum": Entry("quorum:app", "Show and change the quorum of controllers"),
-        "pipeline": Entry("pipeline:app", "Run, check and watch pipelines on Spark"),
-        "archive": Entry("archive:archive", "Keep a topic as a table of Parquet files"),
-        "audit": Entry("audit:audit", "Compare a topic with its archive"),
-        "replay": Entry("replay:replay", "Write an archived topic back to a broker"),
-        "log": Entry("log:app", "Look inside logs on disk, check and repair them"),
-        "lab": Entry("lab:app", "Run experiments that show how a log works"),
-        "demo": Entry("demo:demo_command", "Run a node, a stream of orders and a pipeline on Spark"),
-        "sim": Entry("sim:app", "Run simulated clusters and check what clients see"),
-        "chaos": Entry("chaos:app", "Break real brokers and check what clients see"),
+    table = {  # noqa: RUF012  # never changed
+        "up": LazyCommand("up:up_command", "Start a node"),
+        "cluster": LazyCommand("cluster:app", "Run a cluster on this machine, each node a process"),
+        "topics": LazyCommand("topics:app", "Create, list, describe, widen and delete topics"),
+        "produce": LazyCommand("produce:produce", "Send records to a topic"),
+        "consume": LazyCommand("consume:consume", "Read records of a topic"),
+        "groups": LazyCommand("groups:app", "List, describe, reset and delete consumer groups"),
+        "transactions": LazyCommand("transactions:app", "List, describe and abort transactions"),
+        "configs": LazyCommand("configs:app", "Show and change settings of topics and brokers"),
+        "reassign": LazyCommand("reassign:app", "Move partitions to other brokers"),
+        "quorum": LazyCommand("quorum:app", "Show and change the quorum of controllers"),
+        "pipeline": LazyCommand("pipeline:app", "Run, check and watch pipelines on Spark"),
+        "archive": LazyCommand("archive:archive", "Keep a topic as a table of Parquet files"),
+        "audit": LazyCommand("audit:audit", "Compare a topic with its archive"),
+        "replay": LazyCommand("replay:replay", "Write an archived topic back to a broker"),
+        "log": LazyCommand("log:app", "Look inside logs on disk, check and repair them"),
+        "lab": LazyCommand("lab:app", "Run experiments that show how a log works"),
+        "demo": LazyCommand("demo:demo_command", "Run a node, a stream of orders and a pipeline on Spark"),
+        "sim": LazyCommand("sim:app", "Run simulated clusters and check what clients see"),
+        "chaos": LazyCommand("chaos:app", "Break real brokers and check what clients see"),
     }
 
 
@@ -71,7 +71,7 @@ def invoke(arguments: list[str]) -> int:
         complain(str(refused))
         return EXIT_CANNOT
     except SystemExit as done:
-        # The parser's way to end when the reader of a pipe has gone.
+        # Raised by the parser when the reader of a pipe has ended.
         raise BrokenPipeError from done
     except BrokenPipeError:
         raise

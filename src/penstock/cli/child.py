@@ -1,4 +1,4 @@
-"""Commands of Penstock's that another command runs beside itself."""
+"""Runs Penstock commands as child processes of another command."""
 
 import os
 import signal

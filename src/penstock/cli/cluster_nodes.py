@@ -41,7 +41,7 @@ CONTROLLERS_MAX = 3
 """Brokers that are controllers too. Two of three are a majority; more voters are slower."""
 
 FIRST_CONTROLLER_ID = 101
-"""First id of dedicated controllers; broker ids begin at 1."""
+"""First id of dedicated controllers; broker ids start at 1."""
 
 CONTROLLER_PORTS, HTTP_PORTS, LINE_PORTS = 100, 200, 300
 """Added to a broker's Kafka port for its other ports."""
@@ -146,14 +146,14 @@ def make_layout(directory: Path, wanted: ClusterOptions) -> Layout:
     ids = [*range(1, brokers + 1), *range(FIRST_CONTROLLER_ID, FIRST_CONTROLLER_ID + controllers)]
     nodes = []
     free = iter(free_ports(4 * len(ids)) if base_port == 0 else ())
-    for place, node_id in enumerate(ids):
+    for index, node_id in enumerate(ids):
         is_broker = node_id <= brokers
         votes = node_id <= alone or not is_broker
 
-        def port(above: int, is_wanted: bool, place: int = place) -> int | None:
+        def port(above: int, is_wanted: bool, index: int = index) -> int | None:
             if not is_wanted:
                 return None
-            return next(free) if base_port == 0 else base_port + above + place
+            return next(free) if base_port == 0 else base_port + above + index
 
         roles = "broker,controller" if is_broker and votes else "broker" if is_broker else "controller"
         nodes.append(

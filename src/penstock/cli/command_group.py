@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 from typer.main import get_command, get_group
 
 
-class Entry(NamedTuple):
+class LazyCommand(NamedTuple):
     """A command of a lazy group."""
 
     target: str
@@ -37,7 +37,7 @@ class Group(TyperGroup):
 
 
 class LazyGroup(Group):
-    table: ClassVar[Mapping[str, Entry]] = {}
+    table: ClassVar[Mapping[str, LazyCommand]] = {}
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(self.table)
@@ -51,7 +51,7 @@ class LazyGroup(Group):
         return self.commands.get(cmd_name)
 
 
-def load(name: str, entry: Entry) -> Any:
+def load(name: str, entry: LazyCommand) -> Any:
     """Import a command's module and return the parser of the command."""
     module, _, attribute = entry.target.partition(":")
     target = getattr(import_module(f"penstock.cli.commands.{module}"), attribute)

@@ -1,4 +1,4 @@
-"""What commands that talk to a broker share: options, a connection, and errors as one sentence."""
+"""Shared by commands that use a broker: options, a connection, and errors as one sentence."""
 
 import sys
 import time
@@ -18,7 +18,7 @@ from penstock.client.settings import ClientSettings, parse_servers
 from penstock.records.errors import CorruptBatch
 
 RETRY_SILENT_S = 2.0
-"""How long retries go unreported: a leader election takes less."""
+"""Retries are reported after this time: a leader election takes less."""
 RETRY_GAP_S = 10.0
 """Retries further apart than this belong to different problems; a report is repeated no sooner."""
 
@@ -85,7 +85,7 @@ def parse_pairs(texts: list[str], what: str) -> dict[str, str]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
-            raise Refused(f"{text!r} is no {what}: expected NAME=VALUE")
+            raise Refused(f"{text!r} is not a {what}: expected NAME=VALUE")
         pairs[name.strip()] = value
     return pairs
 

@@ -1,11 +1,14 @@
-"""How `penstock consume` writes records: in forms that `produce` reads, for people, or after a template.
+"""Output formats of `penstock consume`.
 
-    text     the value, or [headers SEP][key SEP]value; a line each, and the form that `produce` reads
-    value    the value alone, a line each        raw    the value alone, nothing in between
-    full     where, when, key, value, headers    hex    where, and key and value in hex
-    json     an object a line                    %...   a template in kcat's manner
+    text     [headers SEP][key SEP]value, one line per record; `produce` reads this format
+    value    only the value, one line per record
+    raw      only the value, without separators
+    full     partition, offset, time, key, value, headers
+    hex      partition, offset, and key and value in hex
+    json     one object per line
+    %...     a template as in kcat
 
-Text goes out as the bytes it came as, but on a terminal whatever would do something to it is escaped.
+Bytes are written unchanged, except that control characters are escaped on a terminal.
 """
 
 import base64
@@ -18,12 +21,12 @@ from penstock.cli.output import Refused, printable, show_time
 from penstock.records import Record
 
 Writer = Callable[[str, int, Record], bytes]
-"""From topic, partition and record to what is written."""
+"""Formats the record of a topic and partition."""
 
 NAMES = ("text", "full", "json", "value", "raw", "hex")
 
 
-class Form(NamedTuple):
+class RecordFormat(NamedTuple):
     name: str
     """One of NAMES, or a template."""
     key_separator: str | None = None
@@ -33,10 +36,10 @@ class Form(NamedTuple):
     is_terminal: bool = False
 
 
-def writer_of(form: Form) -> Writer:
+def writer_of(form: RecordFormat) -> Writer:
     if "%" in form.name:
         return _template(form)
-    makers: dict[str, Callable[[Form], Writer]] = {
+    makers: dict[str, Callable[[RecordFormat], Writer]] = {
         "text": _text,
         "full": lambda _: _full,
         "json": _json,
@@ -51,7 +54,7 @@ def writer_of(form: Form) -> Writer:
     return makers[form.name](form)
 
 
-def _text(form: Form) -> Writer:
+def _text(form: RecordFormat) -> Writer:
     null = (form.null_value or "").encode("utf-8", "surrogateescape")
     key_end = _bytes(form.key_separator)
     headers_end = _bytes(form.header_separator)
@@ -85,7 +88,7 @@ def _readable(data: bytes | None) -> str:
 
 
 def _headers(record: Record) -> bytes:
-    """As `produce --header-separator` reads them: a name alone where the value is null."""
+    """In the format of `produce --header-separator`; a header with a null value is only its name."""
     parts = []
     for name, value in record.headers:
         encoded = name.encode("utf-8", "surrogateescape")
@@ -108,7 +111,7 @@ def _hex(topic: str, partition: int, record: Record) -> bytes:
     return f"{topic}-{partition}:{record.offset} {shown(record.key)} {shown(record.value)}\n".encode()
 
 
-def _json(form: Form) -> Writer:
+def _json(form: RecordFormat) -> Writer:
     def write(topic: str, partition: int, record: Record) -> bytes:
         document: dict[str, Any] = {
             "topic": topic,
@@ -132,7 +135,7 @@ def _json(form: Form) -> Writer:
 
 
 def _json_bytes(name: str, data: bytes | None, always_base64: bool) -> dict[str, str | None]:
-    """Text where it is text, base64 under another name where it is not."""
+    """UTF-8 as text, other bytes as base64 under the name NAMEBase64."""
     if data is not None:
         try:
             if not always_base64:
@@ -176,7 +179,7 @@ def _fields(null: bytes) -> dict[str, Field]:
     }
 
 
-def _template(form: Form) -> Writer:
+def _template(form: RecordFormat) -> Writer:
     fields = _fields((form.null_value or "").encode("utf-8", "surrogateescape"))
     parts: list[Field | bytes] = []
     for field, code, escape, plain, odd in _PART.findall(form.name):

@@ -1,8 +1,8 @@
-"""What the labs share: a real node that is written to, a place for its files, and claims that are held against them.
+"""Shared by the labs: a node to write to, a directory for its files, and claims that are checked against the files.
 
-A lab starts `penstock up` as a child process on a free port, writes to it as any Kafka client does, and stops it
-cleanly. Everything it shows afterwards is read from the files that the node has left. What it says about them is a
-`Claim`: if one does not hold, the lab fails.
+A lab starts `penstock up` as a child process on a free port, writes to it as a Kafka client, and stops it
+cleanly. Everything that it shows afterwards is read from the node's files. Every statement about them is a
+`Claim`: if one is false, the lab fails.
 """
 
 import subprocess
@@ -28,16 +28,16 @@ class LabRecord(NamedTuple):
 
 
 class LabTopic(NamedTuple):
-    """A topic of one partition, and what is written to it."""
+    """A topic with one partition, and its records."""
 
     name: str
     settings: Mapping[str, str]
     batches: Iterable[list[LabRecord]]
-    """Each is sent as one batch, and acknowledged before the next."""
+    """Each is sent as one batch, after the previous one is acknowledged."""
 
 
 class Claim(NamedTuple):
-    """A sentence about what the files have shown, and whether it is true of them."""
+    """A statement about the files, and whether it is true."""
 
     claim: str
     holds: bool
@@ -45,18 +45,18 @@ class Claim(NamedTuple):
 
 @contextmanager
 def workplace(keep: Path | None) -> Iterator[str]:
-    """A data directory for one run: temporary, or one that stays."""
+    """A data directory for one run: temporary, or `keep`."""
     if keep is None:
         with tempfile.TemporaryDirectory(prefix="penstock-lab-") as temporary:
             yield temporary
         return
     if keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
-        raise Refused(f"{keep} has something in it; the lab wants a new or an empty directory")
+        raise Refused(f"{keep} is not empty; expected a new or empty directory")
     yield str(keep)
 
 
 def write(data: str, topics: list[LabTopic], read_setting: str) -> dict[str, str]:
-    """Have a node write topics into a directory, and stop; returns what a setting is for each of them."""
+    """Write topics with a node, and stop it. Return the value of a setting for each topic."""
     with _node(data) as bootstrap:
         try:
             with Cluster([parse_address(bootstrap)]) as cluster:
@@ -81,13 +81,13 @@ def _setting(cluster: Cluster, topic: str, name: str) -> str:
 
 
 def command(data: str) -> list[str]:
-    """How the lab's node is started."""
+    """Arguments of `penstock` that start the lab's node."""
     return ["up", "--data", data, "--kafka", "127.0.0.1:0", "--http", "off", "--line", "off"]
 
 
 @contextmanager
 def _node(data: str) -> Iterator[str]:
-    """A node as a child process; where its clients connect."""
+    """Run a node as a child process; yield its Kafka address."""
     with (
         tempfile.TemporaryFile("w+") as complaints,
         child_of(command(data), stdout=subprocess.PIPE, stderr=complaints) as child,
@@ -101,16 +101,16 @@ def _node(data: str) -> Iterator[str]:
         yield ready.split("kafka=")[1].split()[0]
 
 
-# -- telling ----------------------------------------------------------------------------------------------
+# -- output -----------------------------------------------------------------------------------------------
 
 
-def tell(*lines: str) -> None:
+def print_lines(*lines: str) -> None:
     for line in lines:
         print(printable(line) if line else "")
 
 
-def verdict(claims: list[Claim], complaint: str = "the files do not bear this out") -> int:
-    """The exit code, and a complaint for each claim that does not hold."""
+def verdict(claims: list[Claim], complaint: str = "the files contradict this") -> int:
+    """Print an error for each false claim; return the exit code."""
     failed = [each for each in claims if not each.holds]
     for each in failed:
         complain(f"{complaint}: {each.claim}")
@@ -118,7 +118,7 @@ def verdict(claims: list[Claim], complaint: str = "the files do not bear this ou
 
 
 def camel(value: Any) -> Any:
-    """Named tuples as JSON objects, with names as JSON writes them."""
+    """Named tuples as JSON objects, with camelCase names."""
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return {_camel(name): camel(each) for name, each in value._asdict().items()}
     if isinstance(value, list | tuple):

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from penstock.base.ids import Offset, TopicPartition
 from penstock.cli.connecting import connected
 from penstock.cli.output import Refused, complain, print_json, print_table, printable
-from penstock.cli.positions import INT64_MAX, Place, parse_place
+from penstock.cli.positions import INT64_MAX, LogPosition, parse_position
 from penstock.cli.selection import INT32_MAX, Selection, partitions_of
 from penstock.client.cluster import Cluster
 from penstock.client.group_offsets import Committed, commit_offsets, fetch_offsets
@@ -27,7 +27,7 @@ FILE_BYTES_MAX = 64 * 2**20
 CURRENT = "current"
 
 
-class Target(NamedTuple):
+class ResetTarget(NamedTuple):
     """The new position. One field is set."""
 
     to: str | None = None
@@ -35,7 +35,7 @@ class Target(NamedTuple):
     file: str | None = None
 
 
-class Change(NamedTuple):
+class OffsetChange(NamedTuple):
     partition: TopicPartition
     before: Offset | None
     asked: Offset
@@ -48,7 +48,7 @@ def reset(
     server: str,
     group_id: str,
     selections: list[Selection],
-    target: Target,
+    target: ResetTarget,
     *,
     execute: bool,
     as_csv: bool,
@@ -106,7 +106,7 @@ def _refuse_live(group: Group | None) -> None:
 
 def _asked(
     cluster: Cluster,
-    target: Target,
+    target: ResetTarget,
     partitions: list[TopicPartition],
     committed: Mapping[TopicPartition, Committed],
 ) -> dict[TopicPartition, Offset]:
@@ -119,20 +119,22 @@ def _asked(
     if target.to == CURRENT:
         ends = _at(cluster, [each for each in partitions if each not in committed], LATEST)
         return {each: committed[each].offset if each in committed else ends[each] for each in partitions}
-    place = parse_place(target.to, cluster.clock.wall_ms(), f"earliest, latest, {CURRENT}")
-    return _placed(cluster, place, partitions)
+    position = parse_position(target.to, cluster.clock.wall_ms(), f"earliest, latest, {CURRENT}")
+    return _resolve(cluster, position, partitions)
 
 
-def _placed(cluster: Cluster, place: Place, partitions: list[TopicPartition]) -> dict[TopicPartition, Offset]:
-    if place.edge is not None:
-        return _at(cluster, partitions, EARLIEST if place.edge == "earliest" else LATEST)
-    if place.offset is not None and place.offset >= 0:
-        return dict.fromkeys(partitions, place.offset)
+def _resolve(
+    cluster: Cluster, position: LogPosition, partitions: list[TopicPartition]
+) -> dict[TopicPartition, Offset]:
+    if position.edge is not None:
+        return _at(cluster, partitions, EARLIEST if position.edge == "earliest" else LATEST)
+    if position.offset is not None and position.offset >= 0:
+        return dict.fromkeys(partitions, position.offset)
     ends = _at(cluster, partitions, LATEST)
-    if place.offset is not None:
-        return {each: end + place.offset for each, end in ends.items()}
-    assert place.time_ms is not None  # one of them is set
-    found = _at(cluster, partitions, place.time_ms)
+    if position.offset is not None:
+        return {each: end + position.offset for each, end in ends.items()}
+    assert position.time_ms is not None  # one of them is set
+    found = _at(cluster, partitions, position.time_ms)
     # Without a record that late, the position is the log end.
     return {each: offset if offset >= 0 else ends[each] for each, offset in found.items()}
 
@@ -149,14 +151,14 @@ def _plan(
     cluster: Cluster,
     asked: Mapping[TopicPartition, Offset],
     committed: Mapping[TopicPartition, Committed],
-) -> list[Change]:
+) -> list[OffsetChange]:
     partitions = sorted(asked)
     starts, ends = _at(cluster, partitions, EARLIEST), _at(cluster, partitions, LATEST)
     changes = []
     for each in partitions:
         before = committed.get(each)
         after = min(max(asked[each], starts[each]), ends[each])
-        changes.append(Change(each, None if before is None else before.offset, asked[each], after))
+        changes.append(OffsetChange(each, None if before is None else before.offset, asked[each], after))
     return changes
 
 
@@ -208,7 +210,7 @@ def _parse_row(cells: list[str], where: str) -> tuple[TopicPartition, Offset]:
     return TopicPartition(topic, int(partition)), int(offset)
 
 
-def write_csv(changes: list[Change]) -> str:
+def write_csv(changes: list[OffsetChange]) -> str:
     out = StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerows((each.partition.topic, each.partition.partition, each.after) for each in changes)
@@ -218,13 +220,13 @@ def write_csv(changes: list[Change]) -> str:
 # -- output -----------------------------------------------------------------------------------------------
 
 
-def _note(change: Change) -> str:
+def _note(change: OffsetChange) -> str:
     if change.asked == change.after:
         return ""
     return f"{change.asked} is {'before the start' if change.asked < change.after else 'beyond the end'}"
 
 
-def _print(group_id: str, changes: list[Change], execute: bool) -> None:
+def _print(group_id: str, changes: list[OffsetChange], execute: bool) -> None:
     columns = ["topic", "partition", "committed", "new"]
     has_notes = any(_note(each) for each in changes)
     if has_notes:
@@ -239,7 +241,7 @@ def _print(group_id: str, changes: list[Change], execute: bool) -> None:
         print("\nAdd --execute to commit this.")
 
 
-def _print_json(group_id: str, changes: list[Change], execute: bool) -> None:
+def _print_json(group_id: str, changes: list[OffsetChange], execute: bool) -> None:
     rows = [
         {
             "topic": each.partition.topic,

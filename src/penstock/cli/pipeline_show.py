@@ -1,4 +1,4 @@
-"""How a running pipeline is shown: a table that stays in its place on a terminal, lines elsewhere, or JSON lines."""
+"""Output of a running pipeline: a table updated in place on a terminal, otherwise text lines or JSON lines."""
 
 import sys
 import threading
@@ -28,7 +28,7 @@ def columns() -> list[str]:
 
 
 def row_of(flow: Mapping[str, Any]) -> list[Cell]:
-    """A flow as a row; its rate without what is behind the point."""
+    """A flow as a table row, with its rate as an integer."""
     cells: list[Cell] = []
     for key in _COLUMNS.values():
         value = flow.get(key)
@@ -36,14 +36,14 @@ def row_of(flow: Mapping[str, Any]) -> list[Cell]:
     return cells
 
 
-class Shown(Protocol):
+class ProgressOutput(Protocol):
     def watch(self, flows: Sequence[FlowProgress]) -> None: ...
     def tell(self, progress: FlowProgress) -> None: ...
     def end(self, state: str) -> None: ...
 
 
 @contextmanager
-def show_of(spec: PipelineSpec, *, as_json: bool) -> Iterator[Shown]:
+def show_of(spec: PipelineSpec, *, as_json: bool) -> Iterator[ProgressOutput]:
     if as_json:
         yield _Json(spec.name)
     elif sys.stdout.isatty():
@@ -55,7 +55,7 @@ def show_of(spec: PipelineSpec, *, as_json: bool) -> Iterator[Shown]:
 
 
 class _Json:
-    """An object for each batch and each change of a flow's state; the last one is of the pipeline as a whole."""
+    """Prints an object for each batch and each change of a flow's state, and one for the pipeline at the end."""
 
     def __init__(self, pipeline: str) -> None:
         self._pipeline = pipeline
@@ -108,7 +108,7 @@ def line_of(progress: FlowProgress) -> str:
 
 
 class _Live(_Lines):
-    """A table that is drawn again as the numbers change; what else is printed goes above it."""
+    """A table that is redrawn when the numbers change; other output is printed above it."""
 
     def __init__(self, pipeline: str) -> None:
         from rich.live import Live  # noqa: PLC0415  # only a terminal pays for rich
@@ -123,7 +123,7 @@ class _Live(_Lines):
             yield
 
     def tell(self, progress: FlowProgress) -> None:
-        pass  # the table is drawn by itself
+        pass  # rich redraws the table
 
     def end(self, state: str) -> None:
         self._live.refresh()

@@ -18,7 +18,7 @@ _AGO = re.compile(r"-(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
 INT64_MAX = 2**63 - 1
 
 
-class Place(NamedTuple):
+class LogPosition(NamedTuple):
     """One field is set. A negative offset counts back from the log end."""
 
     edge: str | None = None
@@ -26,21 +26,21 @@ class Place(NamedTuple):
     time_ms: int | None = None
 
 
-def parse_place(text: str, now_ms: int, words: str = "earliest, latest") -> Place:
+def parse_position(text: str, now_ms: int, words: str = "earliest, latest") -> LogPosition:
     """Parse a position; `words` are the names that the error message suggests."""
     if text in ("earliest", "beginning"):
-        return Place(edge="earliest")
+        return LogPosition(edge="earliest")
     if text in ("latest", "end"):
-        return Place(edge="latest")
+        return LogPosition(edge="latest")
     if re.fullmatch(r"-?\d+", text) and abs(int(text)) <= INT64_MAX:
-        return Place(offset=int(text))
+        return LogPosition(offset=int(text))
     time_ms = parse_time(text, now_ms)
     if time_ms is None:
         raise Refused(
-            f"{text!r} is no position in a log: expected {words}, an offset, a time (2026-01-01T10:00:00Z, "
+            f"{text!r} is not a position in a log: expected {words}, an offset, a time (2026-01-01T10:00:00Z, "
             "@MILLISECONDS) or a time ago (-1h)"
         )
-    return Place(time_ms=time_ms)
+    return LogPosition(time_ms=time_ms)
 
 
 def parse_duration(text: str, what: str) -> int:

@@ -32,7 +32,7 @@ class NewRecord(NamedTuple):
     timestamp: int | None = None
 
 
-class LineForm(NamedTuple):
+class LineFormat(NamedTuple):
     """How a line is parsed: [headers SEPARATOR][key SEPARATOR]value."""
 
     key_separator: bytes | None = None
@@ -85,7 +85,7 @@ def _too_long(name: str) -> Refused:
     return Refused(f"{name}: a line has more than {LINE_BYTES_MAX} bytes")
 
 
-def parse_line(line: bytes, form: LineForm, where: str) -> NewRecord:
+def parse_line(line: bytes, form: LineFormat, where: str) -> NewRecord:
     line = line.removesuffix(b"\r")
     headers, key = form.headers, form.key
     if form.header_separator is not None:
@@ -113,7 +113,7 @@ def parse_headers(text: bytes, where: str) -> Headers:
     for part in text.split(b",") if text else []:
         name, equals, value = part.partition(b"=")
         if not name:
-            raise Refused(f"{where}: {part.decode(errors='replace')!r} is no header: expected NAME=VALUE")
+            raise Refused(f"{where}: {part.decode(errors='replace')!r} is not a header: expected NAME=VALUE")
         headers.append((name.decode("utf-8", "surrogateescape"), value if equals else None))
     return tuple(headers)
 
@@ -137,7 +137,7 @@ _FIELDS = frozenset(
 """topic, offset and time are ignored: `consume` prints them, and its output is valid input."""
 
 
-def parse_json(line: bytes, form: LineForm, where: str) -> NewRecord:
+def parse_json(line: bytes, form: LineFormat, where: str) -> NewRecord:
     try:
         document = json.loads(line)
     except ValueError as error:
@@ -198,7 +198,7 @@ def _integer(document: dict[str, Any], name: str, where: str) -> int | None:
 
 
 def from_lines(
-    paths: list[str], form: LineForm, *, as_json: bool, idle_ms: Callable[[], float]
+    paths: list[str], form: LineFormat, *, as_json: bool, idle_ms: Callable[[], float]
 ) -> Iterator[NewRecord | None]:
     """Yield records from the lines of files in order. `-`, or no file, is standard input."""
     parse = parse_json if as_json else parse_line
@@ -222,7 +222,7 @@ def from_lines(
                 stream.close()
 
 
-def from_whole_files(paths: list[str], form: LineForm) -> Iterator[NewRecord]:
+def from_whole_files(paths: list[str], form: LineFormat) -> Iterator[NewRecord]:
     for path in paths:
         with open(path, "rb") as file:
             value = file.read(LINE_BYTES_MAX + 1)
@@ -231,7 +231,7 @@ def from_whole_files(paths: list[str], form: LineForm) -> Iterator[NewRecord]:
         yield NewRecord(form.key, value, form.headers)
 
 
-def generated(size: int, form: LineForm, rng: random.Random) -> Iterator[NewRecord]:
+def generated(size: int, form: LineFormat, rng: random.Random) -> Iterator[NewRecord]:
     """Yield records with distinct, numbered values of `size` bytes, without end."""
     letters = "".join(rng.choices(string.ascii_lowercase, k=size + 8192)).encode()
     number = 0

@@ -2,8 +2,7 @@
 
     {"version": 1, "partitions": [{"topic": "orders", "partition": 0, "replicas": [2, 3], "log_dirs": ["any", "any"]}]}
 
-Keys that are not known are passed over, as Kafka's tool does: so what `penstock reassign plan --json` prints is such a
-file as well.
+Unknown keys are ignored, as in Kafka's tool, so the output of `penstock reassign plan --json` is such a file too.
 """
 
 import json
@@ -18,7 +17,7 @@ from penstock.cli.reassign_plan import Assignment
 
 VERSION = 1
 ANY = "any"
-"""In place of a log directory: the broker chooses."""
+"""Instead of a log directory: the broker chooses."""
 
 
 def document_of(assignment: Mapping[TopicPartition, tuple[int, ...]]) -> dict[str, Any]:
@@ -35,7 +34,7 @@ def document_of(assignment: Mapping[TopicPartition, tuple[int, ...]]) -> dict[st
 
 
 def read_file(file: Path) -> Assignment:
-    """From a file, or from standard input where that is a dash."""
+    """Read an assignment from a file; `-` is standard input."""
     name = "standard input" if str(file) == "-" else str(file)
     try:
         text = sys.stdin.read() if str(file) == "-" else file.read_text("utf-8")
@@ -43,7 +42,7 @@ def read_file(file: Path) -> Assignment:
     except (UnicodeDecodeError, RecursionError, json.JSONDecodeError) as error:
         raise Refused(f"{name} is not JSON: {error}") from error
     except _Unsound as error:
-        raise Refused(f"{name} is no list of reassignments: {error}") from error
+        raise Refused(f"{name} is not a reassignment file: {error}") from error
 
 
 class _Unsound(ValueError):
@@ -59,7 +58,7 @@ def parse(document: Any) -> Assignment:
     for row in document["partitions"]:
         partition, replicas = _parse_row(row)
         if partition in found:
-            raise _Unsound(f"{partition.topic}-{partition.partition} is in it twice")
+            raise _Unsound(f"{partition.topic}-{partition.partition} is listed twice")
         found[partition] = replicas
     if not found:
         raise _Unsound("it has no partitions")
@@ -68,19 +67,19 @@ def parse(document: Any) -> Assignment:
 
 def _parse_row(row: Any) -> tuple[TopicPartition, tuple[int, ...]]:
     if not isinstance(row, dict):
-        raise _Unsound(f"{row!r} is no partition")
+        raise _Unsound(f"{row!r} is not a partition")
     topic, number, replicas = (row.get(name) for name in ("topic", "partition", "replicas"))
     if not isinstance(topic, str) or not topic:
         raise _Unsound(f"a partition's topic is {topic!r}, expected a name")
     if not _is_id(number):
-        raise _Unsound(f"a partition of {topic} is {number!r}, expected a number from 0")
+        raise _Unsound(f"a partition of {topic} is {number!r}, expected a number of at least 0")
     if not isinstance(replicas, list) or not replicas or not all(_is_id(each) for each in replicas):
-        raise _Unsound(f"the replicas of {topic}-{number} are {replicas!r}, expected ids of brokers")
+        raise _Unsound(f"the replicas of {topic}-{number} are {replicas!r}, expected broker ids")
     if len(set(replicas)) != len(replicas):
-        raise _Unsound(f"the replicas of {topic}-{number} have a broker twice: {replicas}")
+        raise _Unsound(f"the replicas of {topic}-{number} list a broker twice: {replicas}")
     directories = row.get("log_dirs", [ANY] * len(replicas))
     if not isinstance(directories, list) or len(directories) != len(replicas):
-        raise _Unsound(f"{topic}-{number} has {len(replicas)} replicas and other log_dirs: {directories!r}")
+        raise _Unsound(f"{topic}-{number} has {len(replicas)} replicas, but log_dirs is {directories!r}")
     if any(each != ANY for each in directories):
         raise _Unsound(f"{topic}-{number} names log directories, expected only {ANY!r}: a broker has one")
     return TopicPartition(topic, number), tuple(replicas)

@@ -1,10 +1,10 @@
-"""Where replicas should be, with as few of them moved as that takes.
+"""Plans replica assignments that move as few replicas as possible.
 
-A plan starts from where they are. Replicas on brokers that are not to have any go; those of one partition that share a
-rack, while another rack has none, are spread; what is missing is placed; and then one replica at a time moves from the
-broker that has most to the one that has least, of the same topic first and over all topics afterwards, until no two
-brokers differ by more than one or no move is left that keeps racks apart. In the end the order of replicas is changed,
-which moves nothing, so that every broker is the first choice to lead about as often as the others.
+A plan starts with the current assignment. Replicas on brokers outside of the plan are removed. Replicas of a partition
+in the same rack are spread if another rack has none. Missing replicas are added. Then replicas move one at a time from
+the broker with most to the broker with fewest, first within each topic, then over all topics, until no two brokers
+differ by more than one, or every further move would put replicas into the same rack. Finally the order of replicas is
+changed, which copies nothing, so that preferred leaders are spread evenly.
 """
 
 from collections import Counter, defaultdict
@@ -18,7 +18,7 @@ Assignment: TypeAlias = dict[TopicPartition, Replicas]
 
 
 EVERY_TOPIC = ""
-"""In place of a topic's name, which is never empty."""
+"""Instead of a topic name, which is never empty."""
 
 
 class PlannedBroker(NamedTuple):
@@ -27,7 +27,7 @@ class PlannedBroker(NamedTuple):
 
 
 class CannotPlan(Exception):
-    """No assignment is possible; the message is one sentence for a person."""
+    """No assignment is possible; the message is one sentence for the user."""
 
 
 def plan(
@@ -35,17 +35,15 @@ def plan(
     brokers: Sequence[PlannedBroker],
     replication_factor: int | None = None,
 ) -> Assignment:
-    """Replicas for each partition, on these brokers alone; without a factor each keeps as many as it has."""
+    """Replicas for each partition on these brokers; without a factor the number of replicas stays."""
     without = [each.id for each in brokers if each.rack is None]
     if without and len(without) < len(brokers):
-        raise CannotPlan(
-            f"broker {without[0]} has no rack and others have; leave racks out of it (--no-racks)"
-        )
+        raise CannotPlan(f"broker {without[0]} has no rack, but others have; ignore racks with --no-racks")
     most = max((len(replicas) for replicas in current.values()), default=0)
     wanted = replication_factor or most
     if wanted > len(brokers):
         raise CannotPlan(
-            f"{wanted} replicas of a partition need as many brokers, and {len(brokers)} are named"
+            f"{wanted} replicas of a partition need {wanted} brokers, but the plan has {len(brokers)}"
         )
     planner = _Planner(brokers)
     for partition, replicas in sorted(current.items()):
@@ -65,10 +63,10 @@ class _Planner:
         self._before: dict[TopicPartition, Replicas] = {}
         self._factors: dict[TopicPartition, int] = {}
         self._on: defaultdict[tuple[str, int], dict[TopicPartition, None]] = defaultdict(dict)
-        """What each broker has: of a topic, and of every topic."""
+        """Number of replicas of each broker: per topic, and of all topics."""
 
     def keep(self, partition: TopicPartition, replicas: Replicas, factor: int) -> None:
-        """Start with the replicas that may stay: on brokers of the plan, in different racks as far as possible."""
+        """Start with the replicas that may stay: on brokers of the plan, in different racks if possible."""
         self._factors[partition], self._before[partition] = factor, replicas
         kept: list[int] = []
         self.placed[partition] = kept
@@ -85,7 +83,7 @@ class _Planner:
                 self._put(partition, best)
 
     def _best_addition(self, partition: TopicPartition) -> int:
-        """Where the partition's rack has fewest, then where it is already, then where there is least."""
+        """Prefer the rack with fewest replicas of the partition, then a current replica, then the least load."""
         kept, before = self.placed[partition], self._before[partition]
         free = [each for each in self.racks if each not in kept]
 
@@ -123,12 +121,12 @@ class _Planner:
             return False
         own = partition.topic
         if topic == EVERY_TOPIC and len(self._on[own, source]) <= len(self._on[own, target]):
-            return False  # the topic itself would be less even
+            return False  # the topic would be less balanced
         others = [each for each in placed if each != source]
         return self._in_rack(target, others) <= self._in_rack(source, others)
 
     def spread_leaders(self) -> None:
-        """Change preferred leaders, from brokers that lead too often to brokers that lead too seldom."""
+        """Move preferred leaders from brokers with too many to brokers with too few."""
         first = Counter(dict.fromkeys(self.racks, 0))
         first.update(placed[0] for placed in self.placed.values())
         is_changing = True
@@ -149,7 +147,7 @@ class _Planner:
         return self._in_rack(broker, others) < -(-factor // racks)
 
     def _in_rack(self, broker: int, others: Iterable[int]) -> int:
-        """How many of the other replicas are in the broker's rack. A broker without a rack is a rack by itself."""
+        """Number of other replicas in the broker's rack. A broker without a rack is its own rack."""
         rack = self.racks[broker]
         return 0 if rack is None else sum(self.racks[each] == rack for each in others)
 

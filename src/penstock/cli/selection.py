@@ -32,7 +32,7 @@ def parse_selection(text: str) -> Selection:
 def parse_partition(text: str) -> TopicPartition:
     topic, _, number = text.rpartition(":")
     if not topic or not _is_partition(number):
-        raise Refused(f"{text!r} is no partition: expected TOPIC:PARTITION")
+        raise Refused(f"{text!r} is not a partition: expected TOPIC:PARTITION")
     return TopicPartition(topic, int(number))
 
 

@@ -1,4 +1,4 @@
-"""What `penstock archive`, `audit` and `replay` share: options, a Spark session, and failures as one sentence."""
+"""Shared by `penstock archive`, `audit` and `replay`: options, a Spark session, and failures as one sentence."""
 
 import tempfile
 from collections.abc import Iterator, Mapping

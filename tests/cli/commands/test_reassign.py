@@ -129,9 +129,12 @@ def test_a_move_to_a_broker_that_is_away_is_shown_and_can_be_taken_back(
         row["replicas"] = [here]
         file.write_text(json.dumps({"version": 1, "partitions": [row]}))
         busy = shell.try_("reassign", "apply", file)
-        assert (busy.code, busy.err) == (2, "penstock: waits-0 still moves; --additional moves more beside\n")
+        assert (busy.code, busy.err) == (
+            2,
+            "penstock: waits-0 is still moving; use --additional to start more moves\n",
+        )
         assert shell.try_("reassign", "status", file).code == 1, "it goes elsewhere than this plan wants"
-        assert shell("reassign", "cancel", "--all") == "1 partition stays where it was: waits-0.\n"
+        assert shell("reassign", "cancel", "--all") == "1 partition keeps its replicas: waits-0.\n"
         assert shell("reassign", "status") == "Nothing moves.\n"
         wait_until(lambda: where_is(shell, "waits") == ([here], here))
     finally:

@@ -38,7 +38,7 @@ def test_in_and_out(tmp_path: Path, source: Path) -> None:
     assert (code, stdout) == (0, f"imported 3 records in 1 partitions of 1 topics into {data}\n"), stderr
     code, stdout, stderr = run(tmp_path, "export", "--format", "minikafka", out, "--topic", "orders")
     assert (code, stdout) == (0, f"exported 3 records in 1 partitions of 1 topics to {out}\n"), stderr
-    assert stderr == "left out 3 headers of 3 records: the format has none\n"
+    assert stderr == "skipped 3 headers of 3 records: the format has none\n"
     written = (tmp_path / "out/logs/orders/0/0.log").read_bytes()
     assert written == b"".join(minikafka_record(each, NOW_MS, b"k", b"value") for each in range(3))
 
@@ -50,10 +50,10 @@ def test_what_was_cut_and_left_is_said(tmp_path: Path, source: Path) -> None:
     code, stdout, stderr = run(tmp_path, "import", "--format", "kafka-jr", str(tmp_path / "old"))
     assert code == 0
     assert "imported 2 records" in stdout
-    assert f"cut off the torn end: {source} at position {size // 3 * 2}: " in stderr
+    assert f"truncated the torn end: {source} at position {size // 3 * 2}: " in stderr
     assert f"({size // 3 - 4} bytes)" in stderr
     assert (
-        f"left {tmp_path}/old/consumer_offsets.dat: committed offsets of groups are not imported yet"
+        f"skipped {tmp_path}/old/consumer_offsets.dat: committed offsets of groups are not imported yet"
         in stderr
     )
 
@@ -97,7 +97,7 @@ def test_what_cannot_be_done_is_one_sentence(tmp_path: Path, source: Path) -> No
     code, _, stderr = run(tmp_path, "export", "--format", "minikafka", missing)
     assert (code, stderr) == (
         2,
-        f"penstock: {tmp_path}/data is not a data directory of Penstock: it has no logs\n",
+        f"penstock: {tmp_path}/data is not a Penstock data directory: it has no logs\n",
     )
     run(tmp_path, "import", "--format", "kafka-jr", str(tmp_path / "old"))
     code, _, stderr = run(tmp_path, "import", "--format", "kafka-jr", str(tmp_path / "old"))

@@ -31,7 +31,7 @@ def audit(
 
     A Spark job compares counts, gaps, repetitions and checksums of whole records, offset by offset, and prints the
     verdict in one line. Records that retention deleted from the log, or that are not archived yet, are counted and are
-    no errors. The exit code is 0 if the archive is whole, 1 if it is not, 2 if the comparison failed.
+    no errors. The exit code is 0 if the archive is complete, 1 if it is not, 2 if the comparison failed.
 
     \b
     penstock audit orders /archive/orders

@@ -1,4 +1,4 @@
-"""`penstock configs`: settings of topics and brokers, shown and changed over the wire."""
+"""`penstock configs`: shows and changes settings of topics and brokers."""
 
 from typing import Annotated, NamedTuple
 
@@ -90,23 +90,23 @@ def configs_unset(words: Words = None, server: Server = SERVER_DEFAULT, as_json:
     raise typer.Exit(unset(server, words or [], as_json=as_json))
 
 
-class Target(NamedTuple):
+class ConfigTarget(NamedTuple):
     resource: Resource
     rest: list[str]
 
 
-def parse_target(words: list[str]) -> Target:
+def parse_target(words: list[str]) -> ConfigTarget:
     """`topic NAME`, `broker ID` or `brokers`, then the rest; with none of these it is all brokers."""
     first = words[0] if words else "brokers"
     if first == "topic":
         if len(words) < 2:
             raise Refused("topic needs a name: topic NAME")
-        return Target(Resource(ResourceType.TOPIC, words[1]), words[2:])
+        return ConfigTarget(Resource(ResourceType.TOPIC, words[1]), words[2:])
     if first == "broker":
         if len(words) < 2 or not words[1].isdecimal():
             raise Refused("broker needs an id: broker ID")
-        return Target(Resource(ResourceType.BROKER, words[1]), words[2:])
-    return Target(Resource(ResourceType.BROKER, ""), words[1:] if first == "brokers" else words)
+        return ConfigTarget(Resource(ResourceType.BROKER, words[1]), words[2:])
+    return ConfigTarget(Resource(ResourceType.BROKER, ""), words[1:] if first == "brokers" else words)
 
 
 def describe(server: str, words: list[str], *, everything: bool, verbose: bool, as_json: bool) -> int:
@@ -148,7 +148,7 @@ def _as_json(entry: ConfigEntry) -> dict[str, object]:
 def _print(resource: Resource, entries: list[ConfigEntry], everything: bool, verbose: bool) -> None:
     columns = ["setting", "value", "source"]
     if everything:
-        columns.append("looked for in")
+        columns.append("sources")
     rows = []
     for each in entries:
         value = "(hidden)" if each.is_sensitive else each.value

@@ -9,9 +9,9 @@ import typer
 
 from penstock.base.ids import Offset, TopicPartition
 from penstock.cli.connecting import SERVER_DEFAULT, Isolation, Server, Topic, connected
-from penstock.cli.formats import Form, writer_of
+from penstock.cli.formats import RecordFormat, writer_of
 from penstock.cli.output import Refused, complain
-from penstock.cli.positions import Place, parse_place
+from penstock.cli.positions import LogPosition, parse_position
 from penstock.client.cluster import Cluster
 from penstock.client.consumer import Consumer, ConsumerSettings, Reset
 from penstock.client.errors import no_partition
@@ -29,7 +29,7 @@ def consume(
         typer.Option("--partition", "-p", min=0, help="Only this partition; repeatable."),
     ] = None,
     start: Annotated[
-        str, typer.Option("--from", "-o", metavar="POSITION", help="Where to begin.")
+        str, typer.Option("--from", "-o", metavar="POSITION", help="Where to start.")
     ] = "earliest",
     until: Annotated[
         str | None, typer.Option("--until", metavar="POSITION", help="Where to stop; exclusive.")
@@ -89,7 +89,7 @@ def consume(
         run(
             server,
             options,
-            Form("json" if as_json else form, key_separator, header_separator, null_value, base64),
+            RecordFormat("json" if as_json else form, key_separator, header_separator, null_value, base64),
         )
     )
 
@@ -113,7 +113,7 @@ class Bounds(NamedTuple):
     """A record with this timestamp or a later one ends its partition too."""
 
 
-def run(server: str, options: ConsumeOptions, form: Form) -> int:
+def run(server: str, options: ConsumeOptions, form: RecordFormat) -> int:
     form = form._replace(is_terminal=sys.stdout.isatty())
     write = writer_of(form)
     out = sys.stdout.buffer
@@ -168,8 +168,8 @@ def _isolation(options: ConsumeOptions) -> int:
 
 def _bounds(cluster: Cluster, options: ConsumeOptions) -> Bounds:
     now_ms = cluster.clock.wall_ms()
-    start = parse_place(options.start, now_ms)
-    until = None if options.until is None else parse_place(options.until, now_ms)
+    start = parse_position(options.start, now_ms)
+    until = None if options.until is None else parse_position(options.until, now_ms)
     partitions = _partitions(cluster, options)
     firsts = _offsets(cluster, options, partitions, EARLIEST)
     lasts = _offsets(cluster, options, partitions, LATEST)
@@ -209,7 +209,7 @@ def _offsets(
 def _resolve(
     cluster: Cluster,
     options: ConsumeOptions,
-    place: Place,
+    place: LogPosition,
     firsts: dict[TopicPartition, Offset],
     lasts: dict[TopicPartition, Offset],
 ) -> dict[TopicPartition, Offset]:

@@ -1,4 +1,4 @@
-"""`penstock groups list | describe | delete`, over the wire."""
+"""`penstock groups`: lists, describes and deletes consumer groups."""
 
 from typing import Annotated, Any, NamedTuple
 
@@ -9,7 +9,7 @@ from penstock.base.ids import Offset, TopicPartition
 from penstock.cli.command_group import command_group
 from penstock.cli.connecting import SERVER_DEFAULT, Json, Server, connected, input_is_terminal
 from penstock.cli.main import EXIT_CANNOT
-from penstock.cli.offset_resets import Target, reset
+from penstock.cli.offset_resets import ResetTarget, reset
 from penstock.cli.output import Refused, complain, print_json, print_table, printable
 from penstock.cli.selection import Selection, parse_selection, partitions_of, show_partitions
 from penstock.client import groups as client
@@ -43,8 +43,8 @@ INT64_MAX = 2**63 - 1
 
 
 COORDINATOR_MS_MAX = 10_000
-"""How long to look at a group is tried. Few coordinators take as long to move or to load; one that cannot
-read its partition is not there however long one waits."""
+"""How long `describe` retries. Coordinators usually move or load faster; one that cannot read its partition never
+becomes available."""
 STATES = (
     "Empty",
     "PreparingRebalance",
@@ -56,7 +56,7 @@ STATES = (
     "Dead",
 )
 TYPES = ("classic", "consumer", "share", "streams")
-"""Kafka's words, of Kafka's groups too that are not served here. A broker would find no group for any other."""
+"""Kafka's names, including groups that Penstock does not have. A broker returns no group for any other name."""
 
 
 @app.command("list")
@@ -146,7 +146,7 @@ def groups_reset_offsets(
     if export and as_json:
         raise Refused("--export and --json exclude each other: give one of them")
     selections = [parse_selection(each) for each in topic or []]
-    target = Target(to, shift_by, from_file)
+    target = ResetTarget(to, shift_by, from_file)
     raise typer.Exit(
         reset(server, group, selections, target, execute=execute, as_csv=export, as_json=as_json)
     )
@@ -210,7 +210,7 @@ def _check_words(words: list[str], known: tuple[str, ...], what: str) -> None:
     """Brokers do not mind the case, either."""
     for word in words:
         if word.lower() not in {each.lower() for each in known}:
-            raise Refused(f"{word!r} is no {what} of a group, expected one of {', '.join(known)}")
+            raise Refused(f"{word!r} is not a group {what}, expected one of {', '.join(known)}")
 
 
 def _say_what_is_missing(cluster: Cluster) -> int:
@@ -242,7 +242,7 @@ class Position(NamedTuple):
 
     @property
     def lag(self) -> int | None:
-        """Offsets between what is committed, or else the beginning, and the end; not known where either is not."""
+        """Offsets between the committed offset, or the log start, and the log end; None if either is unknown."""
         begin = self.start if self.committed is None else self.committed.offset
         return None if begin is None or self.end is None else max(self.end - begin, 0)
 
@@ -281,7 +281,7 @@ def _positions(cluster: Cluster, group: client.Group) -> list[Position]:
     readers = {partition: member for member in group.members for partition in member.assignment}
     partitions = sorted({*committed, *readers})
     ends = known_offsets(cluster, partitions, on_error=lambda error: complain(str(error)))
-    # Most have committed, and nothing else has to be asked.
+    # Most partitions have a committed offset, so the log start is not needed.
     begins = known_offsets(
         cluster,
         [each for each in partitions if each not in committed and each in ends],
@@ -428,7 +428,7 @@ def _delete_one(cluster: Cluster, name: str) -> BrokerRefused | None:
 
 
 def forget(server: str, name: str, selections: list[Selection], *, as_json: bool) -> int:
-    """Delete what a group has committed for some topics, and keep the rest."""
+    """Delete a group's committed offsets of some topics."""
     worst = 0
     rows = []
     with connected(server) as cluster:

@@ -15,7 +15,7 @@ from penstock.cli.connecting import SERVER_DEFAULT, Server, Topic, connected, in
 from penstock.cli.output import Refused, print_json, progress
 from penstock.cli.positions import parse_time
 from penstock.cli.produce_input import (
-    LineForm,
+    LineFormat,
     NewRecord,
     from_lines,
     from_whole_files,
@@ -263,7 +263,7 @@ def _produce(
 
 
 def _source(
-    options: ProduceOptions, form: LineForm, idle_ms: Callable[[], float]
+    options: ProduceOptions, form: LineFormat, idle_ms: Callable[[], float]
 ) -> Iterator[NewRecord | None]:
     if options.whole_files:
         return from_whole_files(options.whole_files, form)
@@ -301,7 +301,7 @@ def _settings(options: ProduceOptions) -> ProducerSettings:
     return ProducerSettings(acks=acks, is_idempotent=is_idempotent, codec=codec)
 
 
-def _form(options: ProduceOptions) -> LineForm:
+def _form(options: ProduceOptions) -> LineFormat:
     if options.size is not None and (options.inputs or options.whole_files):
         raise Refused("--size generates records, and cannot be used with files")
     if options.whole_files and options.inputs:
@@ -311,7 +311,7 @@ def _form(options: ProduceOptions) -> LineForm:
             "--format json cannot be used with separators: a JSON line has fields for key and headers"
         )
     headers = [parse_headers(_bytes(each), "--header") for each in options.headers]
-    return LineForm(
+    return LineFormat(
         _separator(options.key_separator, "--key-separator"),
         _separator(options.header_separator, "--header-separator"),
         None if options.null_value is None else _bytes(options.null_value),

@@ -30,7 +30,7 @@ Directory = Annotated[
     typer.Option(
         "--directory",
         metavar="ID",
-        help="The directory.id in its meta.properties.  [as the quorum knows it]",
+        help="The directory.id in its meta.properties.  [as the quorum has it]",
     ),
 ]
 

@@ -1,4 +1,4 @@
-"""`penstock reassign`: partitions moved to other brokers, planned, begun, watched and taken back, over the wire."""
+"""`penstock reassign`: plans, starts, shows and cancels partition reassignments."""
 
 import json
 import time
@@ -43,9 +43,9 @@ KeepThrottle = Annotated[
 
 
 LOOK_EVERY_S = 0.5
-"""How often `--wait` looks whether all is done."""
+"""How often `--wait` checks whether all moves are done."""
 OFFSETS_WAIT_MS = 5_000
-"""How long a replica may take to say how far it is."""
+"""How long to wait for the log end of a replica."""
 SETTLE_MS = 2_000
 """How far the metadata of a broker may lag behind the controller, which reports the moves."""
 
@@ -165,7 +165,7 @@ def _broker_ids(text: str) -> list[int]:
     words = [each.strip() for each in text.split(",")]
     for word in words:
         if not word.isdecimal() or int(word) >= 2**31:
-            raise Refused(f"--brokers has {word!r}, expected ids of brokers, such as 1,2,3")
+            raise Refused(f"--brokers has {word!r}, expected broker ids, such as 1,2,3")
         if words.count(word) > 1:
             raise Refused(f"--brokers has broker {word} twice")
     return [int(word) for word in words]
@@ -187,7 +187,7 @@ def plan(
     with connected(server) as cluster:
         moving = list_reassignments(cluster)
         current = {
-            # Where a partition goes is where a plan has to start from.
+            # A plan starts from the target of a running reassignment.
             partition: moving[partition].target if partition in moving else replicas
             for partition, replicas in _current(cluster, topics).items()
         }
@@ -207,12 +207,12 @@ def plan(
         print("Nothing has to move.")
         return 0
     rows = [_plan_row(each, current[each], replicas) for each, replicas in changed.items()]
-    print_table(("partition", "now", "then", "come", "go"), rows)
+    print_table(("partition", "now", "then", "add", "remove"), rows)
     print(f"{_count(copies, 'replica')} to copy, {_count(len(changed), 'partition')} to change.")
     if out is not None:
-        print(f"To begin: penstock reassign apply {out}")
+        print(f"To start: penstock reassign apply {out}")
     else:
-        print("With --out FILE it is kept, for: penstock reassign apply FILE")
+        print("Save the plan with --out FILE, then: penstock reassign apply FILE")
     return 0
 
 
@@ -230,7 +230,7 @@ def _planned_brokers(cluster: Cluster, wanted: Sequence[int] | None, with_racks:
 
 
 def _current(cluster: Cluster, topics: Sequence[str]) -> Assignment:
-    """Replicas of every partition of these topics; all of them must be there."""
+    """Replicas of every partition of these topics, which must exist."""
     found: Assignment = {}
     for topic in describe_topics(cluster, topics):
         if topic.error_code:
@@ -282,19 +282,20 @@ def apply(
             }
         )
     else:
-        print(f"This is how it was; to go back, apply it:\n{json.dumps(document_of(before))}\n")
-        print(f"{_count(len(begun), 'partition')} began to move." if begun else "Nothing moves.")
+        print(f"To go back, apply the previous assignment:\n{json.dumps(document_of(before))}\n")
+        print(f"{_count(len(begun), 'partition')} started to move." if begun else "Nothing moves.")
         if is_done:
-            print("All of it is done." + (" Nothing is held back any more." if cleared else ""))
+            print("All moves are done." + (" The throttle is removed." if cleared else ""))
         elif throttle is not None:
             print(
-                f"Held back to {throttle:,} bytes a second, until this finds all done: penstock reassign status {file}"
+                f"Throttled to {throttle:,} bytes a second; to remove the throttle once all moves are done: "
+                f"penstock reassign status {file}"
             )
     return 0 if len(begun) == len(outcomes) else EXIT_CANNOT
 
 
 def _check_wanted(cluster: Cluster, wanted: Assignment, additional: bool) -> Assignment:
-    """How the partitions are now; refuses what cannot be meant, before anything has changed."""
+    """Validate a plan before anything changes; return the current assignment of its partitions."""
     before = _current(cluster, sorted({each.topic for each in wanted}))
     for partition in wanted:
         if partition not in before:
@@ -303,11 +304,11 @@ def _check_wanted(cluster: Cluster, wanted: Assignment, additional: bool) -> Ass
     moving = list_reassignments(cluster)
     if moving and not additional:
         still = (
-            f"{_name(min(moving))} still moves"
+            f"{_name(min(moving))} is still moving"
             if len(moving) == 1
-            else f"{len(moving)} partitions still move"
+            else f"{len(moving)} partitions are still moving"
         )
-        raise Refused(f"{still}; --additional moves more beside")
+        raise Refused(f"{still}; use --additional to start more moves")
     return {
         each: moving[each].original if each in moving else replicas
         for each, replicas in sorted(before.items())
@@ -316,7 +317,7 @@ def _check_wanted(cluster: Cluster, wanted: Assignment, additional: bool) -> Ass
 
 
 def _to_be(cluster: Cluster, wanted: Assignment, before: Assignment) -> dict[TopicPartition, Moving]:
-    """What will move, and what does already."""
+    """Planned and running moves."""
     moves = list_reassignments(cluster)
     for partition, replicas in wanted.items():
         come = tuple(each for each in replicas if each not in before[partition])
@@ -334,22 +335,22 @@ def _wait(cluster: Cluster, wanted: Assignment) -> bool:
 # -- status and cancel ------------------------------------------------------------------------------------
 
 
-class State(NamedTuple):
-    """How far a partition is."""
+class PartitionProgress(NamedTuple):
+    """Progress of a partition."""
 
     partition: TopicPartition
     state: str
-    """`moving`, `done`, or `elsewhere`: neither where the plan wants it nor on its way there."""
+    """`moving`, `done`, or `elsewhere`: it neither has the replicas of the plan nor is moving to them."""
     replicas: tuple[int, ...]
-    """That it has, or will have."""
+    """Current replicas, or the target of a move."""
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
     behind: int | None = None
-    """Records that the slowest of the added replicas still lacks; None where none is added, or it does not say."""
+    """Records that the slowest added replica lacks; None if none is added, or its log end is unknown."""
 
 
 def status(server: str, file: Path | None, *, keep_throttle: bool, as_json: bool) -> int:
-    """Without a file: what moves. With one: whether all in it is where it should be."""
+    """Without a file: all moving partitions. With one: the progress of the plan."""
     wanted = None if file is None else read_file(file)
     with connected(server) as cluster:
         moving = list_reassignments(cluster)
@@ -365,13 +366,15 @@ def status(server: str, file: Path | None, *, keep_throttle: bool, as_json: bool
         print("Nothing moves.")
     else:
         table = [(_name(each.partition), each.state, *map(_ids, each[2:5]), each.behind) for each in states]
-        print_table(("partition", "state", "replicas", "come", "go", "behind"), table)
+        print_table(("partition", "state", "replicas", "adding", "removing", "behind"), table)
         if cleared:
-            print(f"Nothing is held back any more: {', '.join(cleared)}.")
+            print(f"Throttles removed: {', '.join(cleared)}.")
     return EXIT_WRONG if any(each.state == "elsewhere" for each in states) else 0
 
 
-def _states(cluster: Cluster, wanted: Assignment, moving: Mapping[TopicPartition, Moving]) -> list[State]:
+def _states(
+    cluster: Cluster, wanted: Assignment, moving: Mapping[TopicPartition, Moving]
+) -> list[PartitionProgress]:
     backoff = cluster.backoff(SETTLE_MS)
     while True:
         now = _current(cluster, sorted({each.topic for each in wanted}))
@@ -382,7 +385,7 @@ def _states(cluster: Cluster, wanted: Assignment, moving: Mapping[TopicPartition
             there = now.get(partition, ()) if moved is None else moved.target
             state = "elsewhere" if there != replicas else "done" if moved is None else "moving"
             come, go = ((), ()) if moved is None else (moved.adding, moved.removing)
-            states.append(State(partition, state, there, come, go, behind.get(partition)))
+            states.append(PartitionProgress(partition, state, there, come, go, behind.get(partition)))
         pause_ms = backoff.next_pause_ms()
         if all(each.state != "elsewhere" for each in states) or pause_ms >= backoff.left_ms:
             return states
@@ -390,7 +393,7 @@ def _states(cluster: Cluster, wanted: Assignment, moving: Mapping[TopicPartition
 
 
 def _behind(cluster: Cluster, moving: Mapping[TopicPartition, Moving]) -> dict[TopicPartition, int]:
-    """How far the slowest of the added replicas is from its leader, as far as both say where they are."""
+    """Records between the leader's log end and that of the slowest added replica, if both are known."""
     ends = log_ends(cluster, {each: moved.replicas for each, moved in moving.items()}, OFFSETS_WAIT_MS)
     found = {}
     for partition, moved in moving.items():
@@ -404,7 +407,7 @@ def _behind(cluster: Cluster, moving: Mapping[TopicPartition, Moving]) -> dict[T
 
 
 def cancel(server: str, file: Path | None, *, keep_throttle: bool, as_json: bool) -> int:
-    """Take back what moves: of a file, or all of it."""
+    """Cancel the moves of a file, or all moves."""
     wanted = None if file is None else list(read_file(file))
     with connected(server) as cluster:
         moving = list_reassignments(cluster, wanted)
@@ -422,11 +425,11 @@ def cancel(server: str, file: Path | None, *, keep_throttle: bool, as_json: bool
         print("Nothing moves.")
     else:
         stay = (
-            "1 partition stays where it was"
+            "1 partition keeps its replicas"
             if len(back) == 1
-            else f"{len(back)} partitions stay where they were"
+            else f"{len(back)} partitions keep their replicas"
         )
-        print(f"{stay}: {', '.join(_name(each) for each in back)}." if back else "Nothing was taken back.")
+        print(f"{stay}: {', '.join(_name(each) for each in back)}." if back else "Nothing was cancelled.")
     return 0 if len(back) == len(outcomes) else EXIT_CANNOT
 
 

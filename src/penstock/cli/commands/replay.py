@@ -48,7 +48,7 @@ def replay(
         print_json(done._asdict())
     else:
         how = "more records" if done.is_resumed else "records"
-        print(f"{to}: {done.records:,} {how} brought back from {table}, {done.bytes:,} bytes")
+        print(f"{to}: {done.records:,} {how} replayed from {table}, {done.bytes:,} bytes")
 
 
 def _show_progress(records: int) -> None:

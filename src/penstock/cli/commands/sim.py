@@ -54,17 +54,17 @@ def run_command(
             metavar="EXTRA",
             help="Add a fault or a kind of client to what the seed decides: renewals (topics are deleted and created"
             " again while clients write), bad-sectors (bits on disks of running nodes change), apart"
-            " (controllers are dedicated nodes), full-disks (disks fill and get room again), failing-disks (disks"
+            " (controllers are dedicated nodes), full-disks (disks are full for a while), failing-disks (disks"
             " fail writes, syncs or reads for a while), slow-disks (syncs take seconds for a while),"
             " costly-batches (thousands of records in a batch that have to be decoded),"
-            " lost-metadata (voters come back without the end of their metadata log), holes (disks lose"
+            " lost-metadata (voters restart without the end of their metadata log), holes (disks lose"
             " transaction markers, segments and indexes; for one node copies of its disk do), voter-changes"
-            " (controllers are added to the voters and removed from them), rollbacks (files of stopped nodes vanish"
-            " or go back to an older state, in the end all metadata), doors (clients of HTTP, with"
+            " (controllers are added to the voters and removed from them), rollbacks (files of stopped nodes are"
+            " removed or restored to an older state, at the end all metadata), doors (clients of HTTP, with"
             " idempotency keys and as members, and of the line protocol), pipelined (idempotent producers have several"
             " batches in flight, by the rules of librdkafka and of the Java client), slow-readers"
             " (consumers do not read their responses for seconds), unnamed (the settings have no cluster id: the"
-            " first leader draws it); repeatable.",
+            " first leader generates it); repeatable.",
         ),
     ] = None,
     trace: Annotated[bool, typer.Option("--trace", help="Print everything that happens.")] = False,

@@ -33,7 +33,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="A topic.")]
 
 
 OFFSETS_WAIT_MS = 5_000
-"""How long `describe` waits for a broker to tell its offsets, before it shows a dash."""
+"""How long `describe` waits for a broker's offsets before it shows a dash."""
 NO_REPLICAS = Eligible((), ())
 
 
@@ -276,7 +276,7 @@ def _describe(cluster: Cluster, topic: TopicInfo) -> dict[str, Any]:
 
 
 def _replicas(partition: PartitionInfo, log_end_of: dict[int, int]) -> list[dict[str, Any]]:
-    """How far each replica is, and how far behind the leader's log end; None where it does not say."""
+    """Log end of each replica, and its lag behind the leader's log end; None if unknown."""
     leaders = log_end_of.get(partition.leader)
     return [
         {
@@ -333,7 +333,7 @@ def _leaders_end(partition: dict[str, Any]) -> int | None:
 
 
 def _behind(partition: dict[str, Any]) -> str:
-    """How many records each follower lacks, such as `2:0 3:117`; a question mark for one that does not say."""
+    """Records that each follower lacks, such as `2:0 3:117`; a question mark if unknown."""
     followers = [each for each in partition["replicaList"] if each["broker"] != partition["leader"]]
     return " ".join(f"{each['broker']}:{'?' if each['lag'] is None else each['lag']}" for each in followers)
 

@@ -134,7 +134,7 @@ def test_a_corrupt_batch_is_named_and_what_follows_is_shown(penstock: Command, o
     flip(log, sound[1]["position"] + 70)
     outcome = penstock("log", "dump", log)
     assert outcome.code == 1
-    assert outcome.err == f"penstock: {log}: 1 place is damaged\n"
+    assert outcome.err == f"penstock: {log}: 1 position is damaged\n"
     assert f"CORRUPT: {log} at position {sound[1]['position']}: CRC mismatch" in outcome.out
     lines = [each for each in penstock("log", "dump", "--json", log).json_lines() if each["type"] == "batch"]
     assert [each["isvalid"] for each in lines] == [number != 1 for number in range(len(sound))]

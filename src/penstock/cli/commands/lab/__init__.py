@@ -1,16 +1,20 @@
 """`penstock lab`: experiments that show how a log works."""
 
-from penstock.cli.command_group import Entry, LazyGroup, command_group
+from penstock.cli.command_group import LazyCommand, LazyGroup, command_group
 
 
 class Lab(LazyGroup):
-    table = {  # noqa: RUF012  # read by everyone, written by no one
-        "segments": Entry("lab.segments:segments_command", "See how segment.bytes cuts a log into files"),
-        "indexes": Entry(
+    table = {  # noqa: RUF012  # never changed
+        "segments": LazyCommand(
+            "lab.segments:segments_command", "See how segment.bytes splits a log into files"
+        ),
+        "indexes": LazyCommand(
             "lab.indexes:indexes_command", "Look up an offset step by step; damage and repair indexes"
         ),
-        "isr": Entry("lab.isr:isr_command", "See replicas fall out of sync and catch up"),
-        "crash": Entry("lab.crash:crash_command", "Kill a writer with SIGKILL, recover, and look inside"),
+        "isr": LazyCommand("lab.isr:isr_command", "See replicas fall out of sync and catch up"),
+        "crash": LazyCommand(
+            "lab.crash:crash_command", "Kill a writer with SIGKILL, recover, and look inside"
+        ),
     }
 
 

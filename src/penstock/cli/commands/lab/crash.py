@@ -1,7 +1,7 @@
-"""`penstock lab crash`: kill a writer, open what it left, see that nothing acknowledged is lost.
+"""`penstock lab crash`: kills a writer, recovers its log, and checks that no acknowledged record is lost.
 
-SIGKILL leaves the kernel's cache alone, so a killed process alone rarely tears anything; a power cut does. The lab
-therefore adds half a batch to the end of the log, as a power cut might leave it, and says so.
+SIGKILL does not affect the kernel's cache, so killing a process rarely tears a write; a power cut does. The lab
+therefore appends half a batch to the log, as a power cut might, and says so.
 """
 
 import logging
@@ -29,7 +29,7 @@ from penstock.storage.log import Log
 from penstock.vfs import RealDisk
 
 ACKNOWLEDGEMENTS = 60
-"""After so many the writer is killed: by then several segments have rolled, and a checkpoint is behind it."""
+"""The writer is killed after this many: by then several segments have rolled and a checkpoint is written."""
 
 
 def crash_command(
@@ -52,7 +52,7 @@ def crash_command(
 
 
 def run_lab(data: str | None) -> int:
-    # What recovery has to say is part of the show, not of the error stream.
+    # Recovery's log lines are part of the output, not of standard error.
     logger, nowhere = logging.getLogger("penstock"), logging.NullHandler()
     logger.addHandler(nowhere)
     propagated, logger.propagate = logger.propagate, False
@@ -88,7 +88,7 @@ def _show(path: str) -> int:
     print(
         f"\n2. The lab adds {torn} bytes, the first half of a batch, to the last segment: a kill alone leaves"
     )
-    print("   whole writes behind, a power cut may leave half of one.")
+    print("   complete writes behind, a power cut may leave half of one.")
 
     print("\n3. The directory is opened again.")
     try:
@@ -114,13 +114,13 @@ def _show(path: str) -> int:
     for finding in check_partition(RealDisk(), row.path, SavedPartition(clean=True), deep=True, tally=tally):
         print(f"   {finding.severity}: {finding}")
     print(f"   {summary(tally)}")
-    verdict = "Nothing acknowledged was lost." if is_safe else "ACKNOWLEDGED RECORDS WERE LOST."
+    verdict = "No acknowledged record was lost." if is_safe else "ACKNOWLEDGED RECORDS WERE LOST."
     print(f"\n{verdict} ({time.monotonic() - began:.1f} s)")
     return 0 if is_safe and not tally.errors else EXIT_WRONG
 
 
 def _write_and_kill(path: str) -> int:
-    """Let the writer work, kill it in the middle, and return what it has acknowledged."""
+    """Run the writer, kill it while it writes, and return the offset up to which it acknowledged records."""
     command = [sys.executable, "-m", writer.__name__, path]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
         assert child.stdout is not None
@@ -129,7 +129,7 @@ def _write_and_kill(path: str) -> int:
             lines = [line for line, _ in zip(child.stdout, range(ACKNOWLEDGEMENTS), strict=False)]
         finally:
             child.kill()
-        # What it managed to say before the signal came counts as well; a line cut short does not.
+        # Lines printed before the signal count as well; an incomplete line does not.
         lines += [line for line in child.stdout if line.endswith(b"\n")]
         if len(lines) < ACKNOWLEDGEMENTS:
             last = child.stderr.read().decode(errors="replace").strip().rpartition("\n")[2]
@@ -155,10 +155,10 @@ def _show_recovery(directory: LogDirectory, log: Log, acknowledged: int, torn: i
     if report is not None:
         skipped = log.size_bytes - report.bytes_scanned
         print(
-            f"   Scanned {report.bytes_scanned:,} bytes past the recovery point, passed over {skipped:,} before it;"
+            f"   Scanned {report.bytes_scanned:,} bytes after the recovery point, skipped {skipped:,} before it;"
         )
         print(
-            f"   cut {report.bytes_cut} bytes{', as many as were added' if report.bytes_cut == torn else ''}."
+            f"   truncated {report.bytes_cut} bytes{', as many as were added' if report.bytes_cut == torn else ''}."
         )
         for note in report.notes:
             print(f"   - {note.replace(log.directory + '/', '')}")
@@ -170,7 +170,7 @@ def _show_recovery(directory: LogDirectory, log: Log, acknowledged: int, torn: i
             found = record.offset + 1
     is_safe = found >= acknowledged and not wrong
     as_written = "all" if not wrong else f"{wrong} not"
-    print(f"   Acknowledged: {acknowledged} records. There: {found}, {as_written} as written.")
+    print(f"   Acknowledged: {acknowledged} records. Found: {found}, {as_written} of them unchanged.")
     return is_safe
 
 

@@ -1,7 +1,7 @@
-"""`penstock lab indexes`: one offset looked up step by step, then indexes spoilt, found out and made anew.
+"""`penstock lab indexes`: looks up an offset step by step, then damages indexes, detects the damage and repairs it.
 
-The steps are taken here with nothing but the files, the way the broker takes them; in the end its own code is asked
-for the same offset and must have come to the same place.
+The steps are those of the broker, reimplemented here on the files alone. At the end the broker's code looks up the
+same offset and must find the same batch.
 """
 
 from pathlib import Path
@@ -11,10 +11,10 @@ import typer
 
 from penstock.cli import labs
 from penstock.cli.commands.log.check import summary
-from penstock.cli.commands.log.rebuild import Change, RebuildOptions, rebuild
-from penstock.cli.labs import Claim, LabRecord, LabTopic, tell
+from penstock.cli.commands.log.rebuild import IndexChange, RebuildOptions, rebuild
+from penstock.cli.labs import Claim, LabRecord, LabTopic, print_lines
+from penstock.cli.log_paths import locate
 from penstock.cli.output import print_json, print_table
-from penstock.cli.places import locate
 from penstock.records import RecordBatch
 from penstock.storage import names
 from penstock.storage.check import check_directory
@@ -25,8 +25,8 @@ from penstock.storage.segment import Segment
 from penstock.vfs import RealDisk, read_file
 
 OFFSET_MAX = 999
-"""The last of the records that the lab writes."""
-Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of the story.")]
+"""Offset of the last record that the lab writes."""
+Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of text.")]
 Keep = Annotated[
     Path | None,
     typer.Option(
@@ -67,17 +67,17 @@ class Probe(NamedTuple):
 
     low: int
     high: int
-    """The entry sought is one of these, or before them all."""
+    """The entry is one of these, or the offset is before all of them."""
     entry: int
-    """The one looked at, in the middle."""
+    """The entry in the middle."""
     offset: int
     position: int
     is_above: bool
-    """Whether it lies past the offset sought: go left; otherwise right."""
+    """Whether its offset is above the sought one: continue on the left, otherwise on the right."""
 
 
-class Step(NamedTuple):
-    """A batch that the scan passes, or ends at."""
+class ScanStep(NamedTuple):
+    """A batch that the scan skips, or ends at."""
 
     position: int
     size_bytes: int
@@ -86,7 +86,7 @@ class Step(NamedTuple):
     is_it: bool
 
 
-class Found(NamedTuple):
+class FoundRecord(NamedTuple):
     offset: int
     timestamp: int
     key: str
@@ -97,20 +97,20 @@ class Lookup(NamedTuple):
     offset: int
     segments: list[str]
     segment: str
-    """The one whose name is the largest that is not above the offset."""
+    """The segment with the largest name that is not above the offset."""
     segment_bytes: int
     index_entries: int
     time_index_entries: int
     probes: list[Probe]
     found_entry: int | None
-    """None where the offset lies before all entries: then the scan begins with the file."""
+    """None if the offset is before all entries: the scan then starts with the file."""
     scan_from: int
-    steps: list[Step]
+    steps: list[ScanStep]
     scanned_bytes: int
-    """From where the scan began to the end of the batch."""
+    """Bytes from the start of the scan to the end of the batch."""
     bytes_before: int
-    """What would have been scanned without an index: from the beginning of the file."""
-    record: Found | None
+    """Bytes that a scan without an index would read, from the start of the file."""
+    record: FoundRecord | None
 
 
 class Check(NamedTuple):
@@ -122,16 +122,16 @@ class Check(NamedTuple):
 
 class Sanity(NamedTuple):
     damaged: str
-    """The offset index, in which an entry points elsewhere now."""
+    """The offset index with a wrong entry."""
     removed: str
-    """The time index that is not there any more."""
+    """The removed time index."""
     before: Check
     found_all_the_same: bool
-    """The broker's code, given the spoilt indexes, came to the same batch."""
+    """The broker's code found the same batch with the damaged indexes."""
     after_damage: Check
-    rebuilt: list[Change]
+    rebuilt: list[IndexChange]
     is_identical: bool
-    """The new files are the old ones, byte for byte."""
+    """The rebuilt files are identical to the original ones."""
     after_rebuild: Check
 
 
@@ -167,11 +167,11 @@ def run_lab(keep: Path | None, sought: int, *, as_json: bool) -> int:
         return labs.verdict(claims)
 
 
-# -- looking up -------------------------------------------------------------------------------------------
+# -- lookup -----------------------------------------------------------------------------------------------
 
 
 def look_up(directory: str, sought: int) -> Lookup:
-    """From an offset to its record, with nothing but the files."""
+    """Find the record of an offset with nothing but the files."""
     vfs = RealDisk()
     sizes = {entry.name: entry.size for entry in vfs.list_dir(directory)}
     logs = sorted(name for name in sizes if name.endswith(names.LOG))
@@ -188,7 +188,7 @@ def look_up(directory: str, sought: int) -> Lookup:
     steps, record = [], None
     for spot in walk_headers(file, scan_from, sizes[chosen]):
         is_it = spot.last_offset >= sought
-        steps.append(Step(spot.position, spot.size, spot.base_offset, spot.last_offset, is_it))
+        steps.append(ScanStep(spot.position, spot.size, spot.base_offset, spot.last_offset, is_it))
         if is_it:
             batch = RecordBatch.parse(file.pread(spot.size, spot.position))
             record = next((each for each in batch.records() if each.offset == sought), None)
@@ -209,12 +209,14 @@ def look_up(directory: str, sought: int) -> Lookup:
         scanned_bytes=end - scan_from,
         bytes_before=end,
         record=record
-        and Found(record.offset, record.timestamp, (record.key or b"").decode(), len(record.value or b"")),
+        and FoundRecord(
+            record.offset, record.timestamp, (record.key or b"").decode(), len(record.value or b"")
+        ),
     )
 
 
 def search(entries: list[tuple[int, int]], sought: int) -> list[Probe]:
-    """The last entry that is not above an offset, by halving; each look at an entry is a probe."""
+    """Find the last entry that is not above an offset, by binary search; each comparison is a probe."""
     low, high = 0, len(entries) - 1
     probes = []
     while low <= high:
@@ -258,7 +260,7 @@ def spoil_and_mend(data: str, directory: str, lookup: Lookup, interval: int) -> 
 
 
 def _spoil(index: Path, entry: int) -> None:
-    """Have an entry point one byte past the batch that it means."""
+    """Make an entry point one byte past its batch."""
     data = bytearray(index.read_bytes())
     relative, position = OFFSET_ENTRY.unpack_from(data, entry * OFFSET_ENTRY.size)
     OFFSET_ENTRY.pack_into(data, entry * OFFSET_ENTRY.size, relative, position + 1)
@@ -266,7 +268,7 @@ def _spoil(index: Path, entry: int) -> None:
 
 
 def _ask_broker(directory: str, lookup: Lookup, interval: int) -> int | None:
-    """Where the broker's own code finds the offset, with the files as they are."""
+    """Position at which the broker's code finds the offset."""
     files = OpenFiles(RealDisk(), 16, read_only=True)
     try:
         base = int(lookup.segment.removesuffix(names.LOG))
@@ -291,35 +293,35 @@ def judge(lookup: Lookup, sanity: Sanity, interval: int) -> list[Claim]:
     spoilt = {sanity.damaged, sanity.removed}
     return [
         Claim(
-            f"Offset {lookup.offset} is the record with key {sought.key.decode()}, as it was written.",
+            f"Offset {lookup.offset} is the record with key {sought.key.decode()}, as written.",
             record is not None
             and (record.offset, record.key, record.value_bytes)
             == (lookup.offset, sought.key.decode(), VALUE_BYTES),
         ),
         Claim(
             f"The index is sparse: {lookup.index_entries} entries for {lookup.segment_bytes:,} bytes of log, and the "
-            f"scan from one of them passed {lookup.scanned_bytes:,} bytes instead of {lookup.bytes_before:,}.",
+            f"scan from one of them read {lookup.scanned_bytes:,} bytes instead of {lookup.bytes_before:,}.",
             lookup.index_entries * interval <= lookup.segment_bytes
             and lookup.scanned_bytes <= lookup.bytes_before
             and lookup.scanned_bytes <= interval + 3 * max(each.size_bytes for each in lookup.steps),
         ),
         Claim(
-            f"The binary search looked at {len(lookup.probes)} of the {lookup.index_entries} entries.",
+            f"The binary search read {len(lookup.probes)} of the {lookup.index_entries} entries.",
             len(lookup.probes) <= lookup.index_entries.bit_length(),
         ),
         Claim(
-            "The check had nothing to say before, and named both files afterwards.",
+            "The check found nothing before the damage, and both files after it.",
             not sanity.before.errors
             and sanity.after_damage.errors + sanity.after_damage.notes >= 2
             and all(any(path in line for line in sanity.after_damage.findings) for path in spoilt),
         ),
         Claim(
-            "With the spoilt index the broker's code still came to the right batch: an entry is compared with the "
-            "batch that it points at, and one that lies is not believed.",
+            "With the damaged index the broker's code still found the right batch: it compares an entry with the "
+            "batch that it points at, and ignores a wrong one.",
             sanity.found_all_the_same,
         ),
         Claim(
-            "Both files were made anew from the log alone, the same as before to the byte, and the check is content.",
+            "Both files were rebuilt from the log, identical to the original ones, and the check finds nothing.",
             {change.path for change in sanity.rebuilt} == spoilt
             and sanity.is_identical
             and not sanity.after_rebuild.errors,
@@ -327,28 +329,28 @@ def judge(lookup: Lookup, sanity: Sanity, interval: int) -> list[Claim]:
     ]
 
 
-# -- telling ----------------------------------------------------------------------------------------------
+# -- output -----------------------------------------------------------------------------------------------
 
 
 def _show(
     data: str, keep: Path | None, interval: int, lookup: Lookup, sanity: Sanity, claims: list[Claim]
 ) -> None:
     sought = lookup.offset
-    tell(
-        f"A node was started, and {RECORDS:,} records were sent to {TOPIC}, {BATCH_RECORDS} a batch. It has stopped",
-        "again, and this is what its files say.",
+    print_lines(
+        f"The lab started a node, sent {RECORDS:,} records to {TOPIC}, {BATCH_RECORDS} per batch, and stopped the",
+        "node. The rest is read from its files.",
         "",
         f"$ penstock {' '.join(labs.command(data))}",
         "",
         f"1. Which segment has offset {sought}? The one with the largest name that is not above it.",
     )
     for name in lookup.segments:
-        tell(f"   {name}{'   <-- this one' if name == lookup.segment else ''}")
-    tell(
+        print_lines(f"   {name}{'   <-- this one' if name == lookup.segment else ''}")
+    print_lines(
         "",
-        f"2. Its .index has {lookup.index_entries} entries of {OFFSET_ENTRY.size} bytes: one for every "
-        f"{interval:,} bytes of log or somewhat more.",
-        f"   A binary search for the last one that is not above {sought}:",
+        f"2. Its .index has {lookup.index_entries} entries of {OFFSET_ENTRY.size} bytes: one for at least every "
+        f"{interval:,} bytes of log.",
+        f"   A binary search for the last entry that is not above {sought}:",
     )
     print_table(
         ("among entries", "looks at", "offset", "position", "so go"),
@@ -364,9 +366,9 @@ def _show(
         ],
     )
     where = "before all entries" if lookup.found_entry is None else f"entry {lookup.found_entry}"
-    tell(
+    print_lines(
         "",
-        f"3. It is {where}: the scan begins at byte {lookup.scan_from:,}, and reads headers of batches until one "
+        f"3. It is {where}: the scan starts at byte {lookup.scan_from:,}, and reads batch headers until a batch "
         f"ends at {sought} or later:",
     )
     print_table(
@@ -383,32 +385,32 @@ def _show(
         ],
     )
     if lookup.record is not None:
-        tell(
+        print_lines(
             "",
             f"4. That batch is read and decoded: offset {lookup.record.offset}, key {lookup.record.key}, "
             f"{lookup.record.value_bytes} bytes of value.",
         )
     _show_sanity(data, sanity)
-    tell("", "What the files show")
+    print_lines("", "What the files show:")
     for number, each in enumerate(claims, 1):
-        tell(f"{number}. {each.claim}")
+        print_lines(f"{number}. {each.claim}")
     if keep is not None:
-        tell("", f"The directory is yours now: penstock log dump {keep}/logs/{TOPIC}-0/*.index")
+        print_lines("", f"To look at the files: penstock log dump {keep}/logs/{TOPIC}-0/*.index")
 
 
 def _show_sanity(data: str, sanity: Sanity) -> None:
     def short(text: str) -> str:
         return text.replace(f"{data}/", "")
 
-    tell(
+    print_lines(
         "",
         f"5. Now {short(sanity.damaged)} has an entry that points one byte too far,",
         f"   and {short(sanity.removed)} is removed. penstock log check:",
     )
-    tell(*(f"   {short(each)}" for each in sanity.after_damage.findings))
-    tell(f"   {sanity.after_damage.summary}", "", "6. penstock log rebuild:")
+    print_lines(*(f"   {short(each)}" for each in sanity.after_damage.findings))
+    print_lines(f"   {sanity.after_damage.summary}", "", "6. penstock log rebuild:")
     print_table(
         ("file", "reason", "bytes before", "bytes after"),
         [(short(each.path), each.reason, each.bytes_before, each.bytes_after) for each in sanity.rebuilt],
     )
-    tell("", "7. penstock log check:", f"   {sanity.after_rebuild.summary}")
+    print_lines("", "7. penstock log check:", f"   {sanity.after_rebuild.summary}")

@@ -1,7 +1,7 @@
-"""`penstock lab isr`: three brokers, of which one stops and returns, and what becomes of the replicas in sync.
+"""`penstock lab isr`: stops and restarts one of three brokers, and shows how the in-sync replicas change.
 
-The cluster is a real one, each broker a process. At each step it is asked, as any client could, who leads, who is in
-sync, how far consumers may read, and each replica how far it has come.
+Each broker is a process. Each step reads leaders, in-sync replicas, high watermarks and log ends through the client
+protocol.
 """
 
 import time
@@ -16,7 +16,7 @@ from penstock.base.ids import TopicPartition
 from penstock.cli import cluster_nodes as nodes
 from penstock.cli import labs
 from penstock.cli.cluster_nodes import ClusterOptions, Layout
-from penstock.cli.labs import Claim, tell
+from penstock.cli.labs import Claim, print_lines
 from penstock.cli.output import Refused, print_json, print_table
 from penstock.client.admin import NewTopic, create_topics
 from penstock.client.cluster import Cluster
@@ -25,7 +25,7 @@ from penstock.client.producer import Producer
 from penstock.client.replicas import log_ends
 from penstock.client.settings import parse_servers
 
-Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of the story.")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of text.")]
 Keep = Annotated[
     Path | None,
     typer.Option(
@@ -57,7 +57,7 @@ def isr_command(keep: Keep = None, as_json: Json = False) -> None:
     raise typer.Exit(run_lab(keep, as_json=as_json))
 
 
-class PartitionSeen(NamedTuple):
+class PartitionState(NamedTuple):
     partition: int
     leader: int
     leader_epoch: int
@@ -65,12 +65,12 @@ class PartitionSeen(NamedTuple):
     isr: list[int]
     high_watermark: int
     log_ends: dict[str, int]
-    """By broker; those that are down do not say."""
+    """By broker; brokers that are down are missing."""
 
 
-class Step(NamedTuple):
+class ClusterState(NamedTuple):
     what: str
-    partitions: list[PartitionSeen]
+    partitions: list[PartitionState]
 
     @property
     def visible(self) -> int:
@@ -78,13 +78,13 @@ class Step(NamedTuple):
         return sum(each.high_watermark for each in self.partitions)
 
 
-class Story(NamedTuple):
+class IsrExperiment(NamedTuple):
     stopped: int
     """The broker that stops: the one that leads partition 0."""
-    before: Step
-    without: Step
-    written: Step
-    back: Step
+    before: ClusterState
+    without: ClusterState
+    written: ClusterState
+    back: ClusterState
     shrunk_s: float
     caught_up_s: float
 
@@ -99,14 +99,14 @@ def run_lab(keep: Path | None, *, as_json: bool) -> int:
         )
         layout = nodes.make_layout(Path(data), wanted)
         if not as_json:
-            tell("Three brokers are started, each a process ...")
+            print_lines("Starting three brokers, each a process ...")
         nodes.start_nodes(layout, layout.nodes)
         try:
             story = _experiment(layout)
         except KafkaError as error:
             raise Refused(str(error)) from error
         finally:
-            if keep is None:  # nobody will want what they would still save
+            if keep is None:  # the data is deleted anyway
                 for each in layout.nodes:
                     nodes.kill_node(layout, each)
             else:
@@ -116,10 +116,10 @@ def run_lab(keep: Path | None, *, as_json: bool) -> int:
             print_json({"directory": None if keep is None else str(keep), **_document(story, claims)})
         else:
             _show(story, claims, keep)
-        return labs.verdict(claims, "this was not seen")
+        return labs.verdict(claims, "the cluster contradicts this")
 
 
-def _experiment(layout: Layout) -> Story:
+def _experiment(layout: Layout) -> IsrExperiment:
     with Cluster(parse_servers(layout.bootstrap)) as cluster:
         [outcome] = create_topics(cluster, [NewTopic(TOPIC, PARTITIONS, BROKERS)])
         if outcome.error is not None:
@@ -146,30 +146,30 @@ def _experiment(layout: Layout) -> Story:
         began = time.monotonic()
         nodes.start_nodes(layout, [node])
         back = _until(cluster, f"broker {stopped} has returned", lambda step: _are_all_level(step, BROKERS))
-        return Story(stopped, before, without, written, back, shrunk_s, time.monotonic() - began)
+        return IsrExperiment(stopped, before, without, written, back, shrunk_s, time.monotonic() - began)
 
 
 def _send(producer: Producer, first: int) -> None:
-    """With acks=all, as the producer does by itself: it returns when all in sync have them."""
+    """Send with acks=all, the producer's default: return when all in-sync replicas have the messages."""
     for number in range(first, first + MESSAGES):
         producer.send(TOPIC, b"key-%d" % number, b"message %d" % number)
     producer.flush()
 
 
-def _until(cluster: Cluster, what: str, holds: Callable[[Step], bool]) -> Step:
-    """Look again and again until it is so."""
+def _until(cluster: Cluster, what: str, holds: Callable[[ClusterState], bool]) -> ClusterState:
+    """Poll the cluster until the condition holds."""
     deadline = time.monotonic() + WAIT_S_MAX
     while True:
         step = _look(cluster, what)
         if step is not None and holds(step):
             return step
         if time.monotonic() > deadline:
-            raise Refused(f"after {WAIT_S_MAX:.0f} s this was still not so: {what}")
+            raise Refused(f"this did not happen within {WAIT_S_MAX:.0f} s: {what}")
         time.sleep(LOOK_EVERY_S)
 
 
-def _look(cluster: Cluster, what: str) -> Step | None:
-    """None while a partition has no leader that could tell."""
+def _look(cluster: Cluster, what: str) -> ClusterState | None:
+    """None while a partition has no leader."""
     topic = cluster.refresh([TOPIC]).topics[TOPIC]
     if topic.error_code or any(each.leader < 0 for each in topic.partitions.values()):
         return None
@@ -178,10 +178,10 @@ def _look(cluster: Cluster, what: str) -> Step | None:
     ends = log_ends(
         cluster, {names[number]: each.replicas for number, each in topic.partitions.items()}, 1000
     )
-    return Step(
+    return ClusterState(
         what,
         [
-            PartitionSeen(
+            PartitionState(
                 number,
                 each.leader,
                 each.leader_epoch,
@@ -199,28 +199,28 @@ def _look(cluster: Cluster, what: str) -> Step | None:
     )
 
 
-def _are_all_level(step: Step, count: int) -> bool:
-    """Whether so many are in sync, and all that answer have everything, and consumers see it."""
+def _are_all_level(step: ClusterState, count: int) -> bool:
+    """Whether this many replicas are in sync, and all log ends equal the high watermark."""
     return all(
         len(each.isr) == len(each.log_ends) == count and set(each.log_ends.values()) == {each.high_watermark}
         for each in step.partitions
     )
 
 
-def judge(story: Story) -> list[Claim]:
-    """What is to be learnt, in terms of what was seen."""
+def judge(story: IsrExperiment) -> list[Claim]:
+    """The lessons of the lab, as claims about what was observed."""
     before, without, written, back = story.before, story.without, story.written, story.back
     led = [each for each in before.partitions if each.leader == story.stopped]
     moved = [each for each in without.partitions if each.partition in {one.partition for one in led}]
     return [
         Claim(
-            f"Every partition has {BROKERS} replicas, all of them in sync: each log ends where the high watermark is, "
-            "and so far consumers read.",
+            f"Every partition has {BROKERS} replicas, all of them in sync: each log ends at the high watermark, "
+            "up to which consumers read.",
             all(len(each.isr) == BROKERS for each in before.partitions) and before.visible == MESSAGES,
         ),
         Claim(
-            f"When broker {story.stopped} stops, it leaves every ISR, in {story.shrunk_s:.1f} s; it stays among the "
-            "replicas, for it is expected back.",
+            f"When broker {story.stopped} stops, it leaves every ISR within {story.shrunk_s:.1f} s. It stays a "
+            "replica, because it is expected to return.",
             all(
                 story.stopped in each.replicas
                 and story.stopped not in each.isr
@@ -229,7 +229,7 @@ def judge(story: Story) -> list[Claim]:
             ),
         ),
         Claim(
-            f"What it led has another leader ({_count(len(led), 'partition')} here), one that was in sync, and a "
+            f"Its partitions ({_count(len(led), 'partition')} here) have another leader, which was in sync, and a "
             "higher leader epoch: messages of the old leader are rejected from then on.",
             all(
                 after.leader in was.isr
@@ -239,13 +239,13 @@ def judge(story: Story) -> list[Claim]:
             ),
         ),
         Claim(
-            f"Writing goes on: min.insync.replicas is {MIN_IN_SYNC}, and {BROKERS - 1} are in sync. All {MESSAGES} "
+            f"Writes continue: min.insync.replicas is {MIN_IN_SYNC}, and {BROKERS - 1} are in sync. All {MESSAGES} "
             "messages with acks=all were acknowledged, and can be read.",
             written.visible == 2 * MESSAGES,
         ),
         Claim(
-            f"When broker {story.stopped} returns it lacks them, fetches them from the leaders, and is in sync again "
-            f"once it has all: {story.caught_up_s:.1f} s after its start.",
+            f"When broker {story.stopped} returns, it fetches the messages that it lacks from the leaders, and is in "
+            f"sync again {story.caught_up_s:.1f} s after its start.",
             all(len(each.isr) == BROKERS for each in back.partitions),
         ),
         Claim(
@@ -257,7 +257,7 @@ def judge(story: Story) -> list[Claim]:
     ]
 
 
-def _document(story: Story, claims: list[Claim]) -> dict[str, Any]:
+def _document(story: IsrExperiment, claims: list[Claim]) -> dict[str, Any]:
     steps = [story.before, story.without, story.written, story.back]
     return {
         "stopped": story.stopped,
@@ -268,7 +268,7 @@ def _document(story: Story, claims: list[Claim]) -> dict[str, Any]:
     }
 
 
-def _show(story: Story, claims: list[Claim], keep: Path | None) -> None:
+def _show(story: IsrExperiment, claims: list[Claim], keep: Path | None) -> None:
     columns = ("partition", "leader", "epoch", "replicas", "in sync", "high watermark", "log ends")
     for number, step in enumerate((story.before, story.without, story.written, story.back), 1):
         rows = [
@@ -283,13 +283,13 @@ def _show(story: Story, claims: list[Claim], keep: Path | None) -> None:
             )
             for each in step.partitions
         ]
-        tell("")
+        print_lines("")
         print_table(columns, rows, title=f"{number}. {step.what}")
-    tell("", "What was seen")
+    print_lines("", "What the cluster showed:")
     for number, each in enumerate(claims, 1):
-        tell(f"{number}. {each.claim}")
+        print_lines(f"{number}. {each.claim}")
     if keep is not None:
-        tell("", f"The three are in {keep}; start them again: penstock cluster start --data {keep}")
+        print_lines("", f"To start the three brokers again: penstock cluster start --data {keep}")
 
 
 def _count(number: int, what: str) -> str:

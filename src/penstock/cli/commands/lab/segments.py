@@ -1,6 +1,6 @@
 """`penstock lab segments`: the same messages in two topics, one with small segments, one with the default.
 
-What differs are the files; what a consumer reads does not.
+The files differ; a consumer reads the same records.
 """
 
 from itertools import pairwise
@@ -10,13 +10,13 @@ from typing import Annotated, Final, NamedTuple
 import typer
 
 from penstock.cli import labs
-from penstock.cli.labs import Claim, LabRecord, LabTopic, tell
+from penstock.cli.labs import Claim, LabRecord, LabTopic, print_lines
 from penstock.cli.output import print_json, print_table
 from penstock.storage import names
 from penstock.storage.scan import scan_batches
 from penstock.vfs import RealDisk
 
-Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of the story.")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of text.")]
 Keep = Annotated[
     Path | None,
     typer.Option(
@@ -30,11 +30,11 @@ SEGMENT_BYTES: Final = 10_000
 MESSAGES: Final = 100
 VALUE_BYTES: Final = 1_000
 SOUGHT: Final = 57
-"""Any offset: the one that is looked for among the names of files."""
+"""An arbitrary offset, to be found by file names."""
 
 
 def segments_command(keep: Keep = None, as_json: Json = False) -> None:
-    """See how segment.bytes cuts a log into files.
+    """See how segment.bytes splits a log into files.
 
     Writes the same 100 messages with segment.bytes=10000 and with the default to a node, stops the node, and shows its
     files. The exit code is 1 if the files contradict the explanation.
@@ -62,7 +62,7 @@ class TopicFiles(NamedTuple):
     messages: int
     largest_batch_bytes: int
     files: int
-    """Of all kinds, in the partition's directory."""
+    """Number of files of all kinds in the partition's directory."""
     values: list[bytes | None]
     segments: list[SegmentFiles]
 
@@ -92,7 +92,7 @@ def run_lab(keep: Path | None, *, as_json: bool) -> int:
 
 
 def read_files(data: str, topic: str, segment_bytes: int) -> TopicFiles:
-    """What lies in the directory of a topic's one partition."""
+    """Read the directory of a topic's only partition."""
     vfs = RealDisk()
     directory = f"{data}/logs/{topic}-0"
     sizes = {entry.name: entry.size for entry in vfs.list_dir(directory)}
@@ -120,14 +120,14 @@ def read_files(data: str, topic: str, segment_bytes: int) -> TopicFiles:
 
 
 def judge(small: TopicFiles, default: TopicFiles, sent: list[bytes]) -> list[Claim]:
-    """What is to be learnt, in terms of what was found."""
+    """The lessons of the lab, as claims about the files."""
     sealed = small.segments[:-1]
     first, holder = small.segments[0], _holder(small)
     too_much = first.log_bytes + small.largest_batch_bytes
     return [
         Claim(
             f"A consumer sees no difference: both topics have the same {small.messages} messages in the same "
-            f"{small.log_bytes:,} bytes of batches. Segments only cut them into files.",
+            f"{small.log_bytes:,} bytes of batches. Segments only split them into files.",
             small.values == default.values == sent and small.log_bytes == default.log_bytes,
         ),
         Claim(
@@ -144,20 +144,20 @@ def judge(small: TopicFiles, default: TopicFiles, sent: list[bytes]) -> list[Cla
             len(default.segments) == 1 and len(small.segments) > 1 and small.files > default.files,
         ),
         Claim(
-            "A segment is named for its first offset, and begins where the one before it ends: each name is the last "
-            "offset of the segment before, plus one.",
+            "A segment is named after its first offset, and starts where the previous one ends: each name is the last "
+            "offset of the previous segment, plus one.",
             all(before.last_offset + 1 == after.base_offset for before, after in pairwise(small.segments))
             and first.base_offset == 0,
         ),
         Claim(
-            f"So offset {SOUGHT} is found by names alone: the largest one that is not above it is "
+            f"So file names are enough to find offset {SOUGHT}: the largest name that is not above it is "
             f"{holder.base_offset}, and {holder.file} has offsets {holder.base_offset} to {holder.last_offset}.",
             holder.base_offset <= SOUGHT <= holder.last_offset,
         ),
         Claim(
-            f"Retention deletes whole segments, the oldest first: {small.topic} can let go of its first "
-            f"{first.last_offset + 1} messages and keep the rest; {default.topic} lets go of all {default.messages} "
-            "together, once the youngest of them is old enough.",
+            f"Retention deletes whole segments, the oldest first: {small.topic} can lose its first "
+            f"{first.last_offset + 1} messages and keep the rest; {default.topic} loses all {default.messages} "
+            "at once, when the newest of them is old enough.",
             first.last_offset + 1 < small.messages
             and default.segments[0].last_offset + 1 == default.messages,
         ),
@@ -186,9 +186,9 @@ def _document(
 
 
 def _show(data: str, keep: Path | None, small: TopicFiles, default: TopicFiles, claims: list[Claim]) -> None:
-    tell(
-        f"A node was started, and {MESSAGES} messages of {VALUE_BYTES:,} bytes were sent to each of two topics, one",
-        "message a batch. It has stopped again, and this is what it left.",
+    print_lines(
+        f"The lab started a node, sent {MESSAGES} messages of {VALUE_BYTES:,} bytes to each of two topics, one",
+        "message per batch, and stopped the node. These are its files.",
         "",
         f"$ penstock {' '.join(labs.command(data))}",
     )
@@ -196,8 +196,8 @@ def _show(data: str, keep: Path | None, small: TopicFiles, default: TopicFiles, 
     for topic in (small, default):
         print()
         print_table(columns, topic.segments, title=f"{topic.topic}: segment.bytes={topic.segment_bytes:,}")
-    tell("", "What the files show")
+    print_lines("", "What the files show:")
     for number, each in enumerate(claims, 1):
-        tell(f"{number}. {each.claim}")
+        print_lines(f"{number}. {each.claim}")
     if keep is not None:
-        tell("", f"The directory is yours now: penstock log ls {keep} --segments")
+        print_lines("", f"To look at the files: penstock log ls {keep} --segments")

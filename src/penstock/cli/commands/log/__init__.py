@@ -1,19 +1,25 @@
 """`penstock log`: commands that read and repair log directories."""
 
-from penstock.cli.command_group import Entry, LazyGroup, command_group
+from penstock.cli.command_group import LazyCommand, LazyGroup, command_group
 
 
 class Log(LazyGroup):
     table = {  # noqa: RUF012  # read by everyone, written by no one
-        "ls": Entry(
+        "ls": LazyCommand(
             "log.ls:ls_command", "List the partitions of a directory, or the segments of one partition"
         ),
-        "dump": Entry("log.dump:dump_command", "Print the contents of files, line by line"),
-        "check": Entry("log.check:check_command", "Check every file of a directory, and change nothing"),
-        "rebuild": Entry("log.rebuild:rebuild_command", "Rebuild missing or damaged indexes from the log"),
-        "strays": Entry("log.strays:app", "Show, restore or delete partitions that no topic claims"),
-        "import": Entry("log.transfer:import_command", "Import topics of MiniKafka or Kafka-JR"),
-        "export": Entry("log.transfer:export_command", "Export topics as files of MiniKafka or Kafka-JR"),
+        "dump": LazyCommand("log.dump:dump_command", "Print the contents of files, line by line"),
+        "check": LazyCommand(
+            "log.check:check_command", "Check every file of a directory, and change nothing"
+        ),
+        "rebuild": LazyCommand(
+            "log.rebuild:rebuild_command", "Rebuild missing or damaged indexes from the log"
+        ),
+        "strays": LazyCommand("log.strays:app", "Show, restore or delete partitions that no topic claims"),
+        "import": LazyCommand("log.transfer:import_command", "Import topics of MiniKafka or Kafka-JR"),
+        "export": LazyCommand(
+            "log.transfer:export_command", "Export topics as files of MiniKafka or Kafka-JR"
+        ),
     }
 
 

@@ -1,4 +1,4 @@
-"""`penstock log check`: the checker's findings, printed as they are made."""
+"""`penstock log check`: checks logs and prints each finding at once."""
 
 import sys
 from collections.abc import Iterator
@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.log_paths import LogPath, locate
 from penstock.cli.main import EXIT_WRONG
 from penstock.cli.output import print_json, printable, progress
-from penstock.cli.places import Place, locate
 from penstock.storage.check import check_directory, check_partition
 from penstock.storage.findings import Finding, Progress, Tally
 from penstock.vfs import RealDisk, Vfs
@@ -21,7 +21,7 @@ Directory = Annotated[Path, typer.Argument(metavar="DIR", help="A data, log or p
 
 def check_command(
     directory: Directory,
-    deep: Annotated[bool, typer.Option("--deep", help="Unpack and decode every record as well.")] = False,
+    deep: Annotated[bool, typer.Option("--deep", help="Decompress and decode every record as well.")] = False,
     as_json: Json = False,
 ) -> None:
     """Check every file of a directory, and change nothing.
@@ -41,11 +41,11 @@ def check_command(
 
 def show(path: str, *, deep: bool, as_json: bool) -> int:
     vfs = RealDisk()
-    place = locate(vfs, path)
+    log_path = locate(vfs, path)
     tally = Tally()
     found: list[Finding] = []
-    with progress("checking", lambda: place.log_bytes(vfs)) as report:
-        for finding in _check(vfs, place, deep, tally, report):
+    with progress("checking", lambda: log_path.log_bytes(vfs)) as report:
+        for finding in _check(vfs, log_path, deep, tally, report):
             if as_json:
                 found.append(finding)
             else:
@@ -65,19 +65,19 @@ def show(path: str, *, deep: bool, as_json: bool) -> int:
     return EXIT_WRONG if tally.errors else 0
 
 
-def _check(vfs: Vfs, place: Place, deep: bool, tally: Tally, report: Progress) -> Iterator[Finding]:
-    if not place.is_partition:
-        assert place.logs is not None
-        yield from check_directory(vfs, place.logs, place.meta, deep=deep, tally=tally, report=report)
+def _check(vfs: Vfs, log_path: LogPath, deep: bool, tally: Tally, report: Progress) -> Iterator[Finding]:
+    if not log_path.is_partition:
+        assert log_path.logs is not None
+        yield from check_directory(vfs, log_path.logs, log_path.meta, deep=deep, tally=tally, report=report)
         return
-    marks = place.marks(vfs)
-    for path in place.partitions:
-        known = marks.known(place.partition_of(path))
+    marks = log_path.marks(vfs)
+    for path in log_path.partitions:
+        known = marks.known(log_path.partition_of(path))
         yield from check_partition(vfs, path, known, deep=deep, tally=tally, report=report)
 
 
 def summary(tally: Tally) -> str:
-    verdict = "all is well" if not tally.errors else _count(tally.errors, "error")
+    verdict = "no errors" if not tally.errors else _count(tally.errors, "error")
     notes = f", {_count(tally.notes, 'note')}" if tally.notes else ""
     return (
         f"Checked {_count(tally.partitions, 'partition')}, {_count(tally.segments, 'segment')}, "

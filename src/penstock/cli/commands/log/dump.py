@@ -1,7 +1,7 @@
-"""`penstock log dump`: what is in a file, an entry a line, in the words and the order of kafka-dump-log.
+"""`penstock log dump`: prints the contents of a file, one entry per line, with the names and order of kafka-dump-log.
 
-A reader for each kind of file turns it into `Entry`s; the printing is the same for all. Scripts that read
-Kafka's tool read this one.
+Each kind of file has a reader that yields `DumpEntry`s; all are printed alike. Scripts for kafka-dump-log can
+parse the output.
 """
 
 import os.path
@@ -58,7 +58,7 @@ def dump_command(
         int, typer.Option("--from-offset", metavar="N", help="Skip batches that end before offset N.")
     ] = 0,
     max_batches: Annotated[
-        int | None, typer.Option("--max-batches", metavar="N", min=1, help="Batches of each file at most.")
+        int | None, typer.Option("--max-batches", metavar="N", min=1, help="Maximum batches of each file.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON lines: an object for each entry.")] = False,
 ) -> None:
@@ -69,7 +69,7 @@ def dump_command(
     partition.metadata and meta.properties. Damage is shown where it is found; reading continues at the next valid
     batch, and the exit code is 1.
 
-    Bytes are shown as text where they are printable UTF-8, else in hex after 0x. In JSON a key or value that
+    Bytes are shown as text if they are printable UTF-8, otherwise in hex after 0x. In JSON a key or value that
     is not UTF-8 is keyHex or valueHex.
 
     \b
@@ -86,10 +86,10 @@ class DumpOptions(NamedTuple):
     batches_max: int | None = None
 
 
-class Entry(NamedTuple):
+class DumpEntry(NamedTuple):
     kind: str
     fields: dict[str, Any]
-    """By Kafka's names, in Kafka's order."""
+    """With Kafka's names, in Kafka's order."""
 
 
 class Source(NamedTuple):
@@ -102,7 +102,7 @@ class Source(NamedTuple):
         return read_file(self.vfs, self.path)
 
 
-Reader = Callable[[Source], Iterator[Entry | Finding]]
+Reader = Callable[[Source], Iterator[DumpEntry | Finding]]
 
 
 def show(paths: list[str], options: DumpOptions, *, as_json: bool) -> int:
@@ -115,27 +115,27 @@ def show(paths: list[str], options: DumpOptions, *, as_json: bool) -> int:
             complain(f"{path}: {problem}")
             worst = max(worst, EXIT_CANNOT)
         elif reader is None:
-            complain(f"{path}: not a file of a log; expected .log, .index, a checkpoint or the like")
+            complain(f"{path}: not a log file; expected .log, .index, a checkpoint or the like")
             worst = max(worst, EXIT_CANNOT)
         else:
             wrong = _print(path, dump(vfs, path, options), as_json=as_json)
             if wrong:
                 sys.stdout.flush()
-                places = "1 place is" if wrong == 1 else f"{wrong} places are"
-                complain(f"{path}: {places} damaged")
+                positions = "1 position is" if wrong == 1 else f"{wrong} positions are"
+                complain(f"{path}: {positions} damaged")
                 worst = max(worst, EXIT_WRONG)
     return worst
 
 
-def dump(vfs: Vfs, path: str, options: DumpOptions = DumpOptions()) -> Iterator[Entry | Finding]:
-    """Everything that is in a file, and a finding wherever it is damaged."""
+def dump(vfs: Vfs, path: str, options: DumpOptions = DumpOptions()) -> Iterator[DumpEntry | Finding]:
+    """Yield the entries of a file, and a finding for each damaged position."""
     reader = reader_of(path)
     assert reader is not None, path
     base = _BASE.match(os.path.basename(path))
     try:
         yield from reader(Source(vfs, path, int(base[0]) if base else 0, options))
     except (BadCheckpoint, ValueError) as error:
-        problem = "the file cannot be understood"
+        problem = "the file cannot be parsed"
         yield Finding("error", path, 0, problem, str(error).removeprefix(f"{path}: "))
 
 
@@ -146,8 +146,8 @@ def reader_of(path: str) -> Reader | None:
     return _BY_SUFFIX.get(os.path.splitext(name)[1])
 
 
-def _print(path: str, entries: Iterator[Entry | Finding], *, as_json: bool) -> int:
-    """Print what comes; return how many places were damaged."""
+def _print(path: str, entries: Iterator[DumpEntry | Finding], *, as_json: bool) -> int:
+    """Print entries; return the number of damaged positions."""
     wrong = count = 0
     if not as_json:
         print(f"Dumping {path}")
@@ -168,8 +168,8 @@ def _print(path: str, entries: Iterator[Entry | Finding], *, as_json: bool) -> i
 # -- text and JSON ----------------------------------------------------------------------------------------
 
 
-def show_entry(entry: Entry | Finding) -> str:
-    """A line for people, and for scripts that know Kafka's tool."""
+def show_entry(entry: DumpEntry | Finding) -> str:
+    """Format an entry as kafka-dump-log does."""
     if isinstance(entry, Finding):
         return f"{'CORRUPT' if entry.severity == 'error' else 'note'}: {printable(str(entry))}"
     parts = []
@@ -192,7 +192,7 @@ def show_entry(entry: Entry | Finding) -> str:
 
 
 def _text(data: bytes | None) -> str:
-    """Bytes as text where they are printable, else in hex."""
+    """Bytes as text if printable, otherwise in hex."""
     if data is None:
         return "null"
     try:
@@ -202,8 +202,8 @@ def _text(data: bytes | None) -> str:
     return text if text.isprintable() else f"0x{data.hex()}"
 
 
-def _for_machines(entry: Entry | Finding) -> dict[str, Any]:
-    """The same for JSON: Kafka's `CreateTime: n` as a type and a number, bytes as text or hex."""
+def _for_machines(entry: DumpEntry | Finding) -> dict[str, Any]:
+    """Fields for JSON: Kafka's `CreateTime: n` as a type and a number, bytes as text or hex."""
     if isinstance(entry, Finding):
         return {"type": "damage" if entry.severity == "error" else "note", **entry._asdict()}
     result: dict[str, Any] = {"type": entry.kind}
@@ -235,9 +235,9 @@ def _json_bytes(name: str, data: bytes | None) -> dict[str, str | None]:
 # -- batches ----------------------------------------------------------------------------------------------
 
 
-def _read_batches(source: Source) -> Iterator[Entry | Finding]:
+def _read_batches(source: Source) -> Iterator[DumpEntry | Finding]:
     options, shown = source.options, 0
-    yield Entry("log", {_STARTING: source.base_offset})
+    yield DumpEntry("log", {_STARTING: source.base_offset})
     file = source.vfs.open(source.path)
     try:
         for piece in read_through(file, 0, file.size()):
@@ -247,9 +247,9 @@ def _read_batches(source: Source) -> Iterator[Entry | Finding]:
                 return
             if batch is not None and is_wanted:
                 shown += 1
-                yield Entry("batch", _batch_fields(piece.position, batch, is_valid=piece.is_sound))
+                yield DumpEntry("batch", _batch_fields(piece.position, batch, is_valid=piece.is_sound))
             if not piece.is_sound:
-                skipped = f"{piece.problem}; {piece.size} bytes are passed over"
+                skipped = f"{piece.problem}; {piece.size} bytes are skipped"
                 yield Finding("error", source.path, piece.position, skipped, piece.found, piece.expected)
             elif batch is not None and is_wanted and options.records:
                 yield from _read_records(source, piece.position, batch)
@@ -285,11 +285,11 @@ def _time_name(batch: RecordBatch) -> str:
     return "LogAppendTime" if batch.log_append_time else "CreateTime"
 
 
-def _read_records(source: Source, position: int, batch: RecordBatch) -> Iterator[Entry | Finding]:
+def _read_records(source: Source, position: int, batch: RecordBatch) -> Iterator[DumpEntry | Finding]:
     try:
         for record in batch.records():
             if record.offset >= source.options.from_offset:
-                yield Entry("record", _record_fields(batch, record))
+                yield DumpEntry("record", _record_fields(batch, record))
     except KafkaError as error:
         problem = "the records cannot be decoded"
         yield Finding("error", source.path, position, problem, str(error), f"{batch.count} records")
@@ -327,7 +327,7 @@ def _entries_of(source: Source, layout: Any) -> Iterator[tuple[int, ...] | Findi
         size = file.size()
         for entry in read_entries(file, size, layout):
             if not any(entry.fields) and is_zero_from(file, entry.position, size):
-                note = f"{size - entry.position} bytes of zeros follow: made at full size, never trimmed"
+                note = f"{size - entry.position} bytes of zeros follow: preallocated and never trimmed"
                 yield Finding("note", source.path, entry.position, note)
                 return
             yield entry.fields
@@ -339,35 +339,35 @@ def _entries_of(source: Source, layout: Any) -> Iterator[tuple[int, ...] | Findi
         file.close()
 
 
-def _read_index(source: Source) -> Iterator[Entry | Finding]:
+def _read_index(source: Source) -> Iterator[DumpEntry | Finding]:
     for each in _entries_of(source, OFFSET_ENTRY):
         if isinstance(each, Finding):
             yield each
         else:
-            yield Entry("index", {"offset": source.base_offset + each[0], "position": each[1]})
+            yield DumpEntry("index", {"offset": source.base_offset + each[0], "position": each[1]})
 
 
-def _read_time_index(source: Source) -> Iterator[Entry | Finding]:
+def _read_time_index(source: Source) -> Iterator[DumpEntry | Finding]:
     for each in _entries_of(source, TIME_ENTRY):
         if isinstance(each, Finding):
             yield each
         else:
-            yield Entry("timeindex", {"timestamp": each[0], "offset": source.base_offset + each[1]})
+            yield DumpEntry("timeindex", {"timestamp": each[0], "offset": source.base_offset + each[1]})
 
 
-def _read_txn_index(source: Source) -> Iterator[Entry | Finding]:
+def _read_txn_index(source: Source) -> Iterator[DumpEntry | Finding]:
     fields = ("version", "producerId", "firstOffset", "lastOffset", "lastStableOffset")
     for each in _entries_of(source, TXN_ENTRY):
         if isinstance(each, Finding):
             yield each
         else:
-            yield Entry("txnindex", dict(zip(fields, each, strict=True)))
+            yield DumpEntry("txnindex", dict(zip(fields, each, strict=True)))
 
 
 # -- producers and small files ------------------------------------------------------------------------------
 
 
-def _read_snapshot(source: Source) -> Iterator[Entry]:
+def _read_snapshot(source: Source) -> Iterator[DumpEntry]:
     for producer_id, producer in decode_snapshot(source.read(), source.path).items():
         fields = {
             "producerId": producer_id,
@@ -378,17 +378,17 @@ def _read_snapshot(source: Source) -> Iterator[Entry]:
         }
         if producer.batches:
             fields |= _kept_fields(producer.batches[-1])
-        yield Entry("producer", fields)
+        yield DumpEntry("producer", fields)
 
 
-def _read_sequences(source: Source) -> Iterator[Entry]:
+def _read_sequences(source: Source) -> Iterator[DumpEntry]:
     sequences = decode_sequences(source.read(), source.path)
     for each in sequences.in_doubt:
         fields = {"producerId": each.producer_id, "producerEpoch": each.epoch}
-        yield Entry("in doubt", fields | {"firstOffset": each.first_offset, "hole": each.hole})
+        yield DumpEntry("in doubt", fields | {"firstOffset": each.first_offset, "hole": each.hole})
     for producer_id, epoch, batch in sequences.batches:
         fields = {"producerId": producer_id, "producerEpoch": epoch}
-        yield Entry("sequence", fields | _kept_fields(batch))
+        yield DumpEntry("sequence", fields | _kept_fields(batch))
 
 
 def _kept_fields(batch: tuple[int, ...]) -> dict[str, Any]:
@@ -396,43 +396,43 @@ def _kept_fields(batch: tuple[int, ...]) -> dict[str, Any]:
     return dict(zip(fields, batch, strict=True))
 
 
-def _read_offsets(source: Source) -> Iterator[Entry]:
+def _read_offsets(source: Source) -> Iterator[DumpEntry]:
     for (topic, partition), offset in ck.decode_offsets(source.read(), source.path).items():
-        yield Entry("offset", {"topic": topic, "partition": partition, "offset": offset})
+        yield DumpEntry("offset", {"topic": topic, "partition": partition, "offset": offset})
 
 
-def _read_epochs(source: Source) -> Iterator[Entry]:
+def _read_epochs(source: Source) -> Iterator[DumpEntry]:
     for epoch, offset in LeaderEpochs.decode(source.read(), source.path).entries:
-        yield Entry("epoch", {"epoch": epoch, "startOffset": offset})
+        yield DumpEntry("epoch", {"epoch": epoch, "startOffset": offset})
 
 
-def _read_partition_metadata(source: Source) -> Iterator[Entry]:
+def _read_partition_metadata(source: Source) -> Iterator[DumpEntry]:
     topic_id = ck.decode_partition_metadata(source.read(), source.path)
-    yield Entry("partition", {"version": 0, "topicId": uuid_text(topic_id)})
+    yield DumpEntry("partition", {"version": 0, "topicId": uuid_text(topic_id)})
 
 
-def _read_meta_properties(source: Source) -> Iterator[Entry]:
+def _read_meta_properties(source: Source) -> Iterator[DumpEntry]:
     found = MetaProperties.decode(source.read(), source.path)
     fields = {"clusterId": found.cluster_id, "nodeId": found.node_id, "directoryId": found.directory_id}
-    yield Entry("directory", fields)
+    yield DumpEntry("directory", fields)
 
 
-def _read_checkpoint(source: Source) -> Iterator[Entry]:
+def _read_checkpoint(source: Source) -> Iterator[DumpEntry]:
     found = Checkpoint.decode(source.read(), source.path)
-    yield Entry("checkpoint", {"version": found.version, "clean": found.clean})
+    yield DumpEntry("checkpoint", {"version": found.version, "clean": found.clean})
     for partition, point in found.recovery_points.items():
         fields = {"offset": point.offset, "segment": point.segment, "position": point.position}
-        yield Entry("recovery point", {"partition": partition, **fields})
+        yield DumpEntry("recovery point", {"partition": partition, **fields})
 
 
-def _read_tomb(source: Source) -> Iterator[Entry]:
+def _read_tomb(source: Source) -> Iterator[DumpEntry]:
     tomb = msgspec.json.decode(source.read(), type=DeletionMarker)
-    yield Entry("tomb", {"end": tomb.end, "logStart": tomb.log_start})
+    yield DumpEntry("tomb", {"end": tomb.end, "logStart": tomb.log_start})
 
 
-def _read_text(source: Source) -> Iterator[Entry]:
+def _read_text(source: Source) -> Iterator[DumpEntry]:
     for line in source.read().decode("utf-8").splitlines():
-        yield Entry("text", {"text": line})
+        yield DumpEntry("text", {"text": line})
 
 
 _BY_SUFFIX: dict[str, Reader] = {

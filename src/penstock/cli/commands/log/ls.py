@@ -1,7 +1,7 @@
-"""`penstock log ls`: what a directory holds, read without a lock and without writing.
+"""`penstock log ls`: lists the contents of a directory, without a lock and without writing.
 
-Beside a running broker the picture is of the files: what it has in memory alone (indexes of the active
-segment) is worked out from the log.
+Beside a running broker only the files are read: the indexes of the active segment, which are in the broker's memory,
+are computed from the log.
 """
 
 from dataclasses import asdict, dataclass, field
@@ -12,10 +12,10 @@ import typer
 
 from penstock.base.errors import KafkaError
 from penstock.base.ids import Offset, uuid_text
+from penstock.cli.log_paths import LogPath, locate
 from penstock.cli.main import EXIT_WRONG
 from penstock.cli.output import Refused, complain, print_json, print_table, show_time
-from penstock.cli.places import Place, locate
-from penstock.cli.strays_shown import as_document
+from penstock.cli.stray_table import as_document
 from penstock.storage import checkpoints as ck
 from penstock.storage import names
 from penstock.storage.checkpoint_reader import SavedPartition
@@ -33,7 +33,7 @@ Directory = Annotated[Path, typer.Argument(metavar="DIR", help="A data, log or p
 _INTERVAL_BYTES = 4096
 _OFFSET_MAX = 2**63 - 1
 _ATTEMPTS_MAX = 10
-"""A broker deletes and swaps segments now and then, not all the time."""
+"""Attempts to read a partition whose segments a broker is deleting or swapping."""
 
 
 def ls_command(
@@ -58,14 +58,14 @@ def ls_command(
 class SegmentRow:
     base_offset: Offset
     end_offset: Offset
-    """Where the next segment begins; of the last, the log end."""
+    """First offset of the next segment; for the last segment, the log end."""
     size_bytes: int
     max_timestamp: int
-    """-1 where there is none."""
+    """-1 if there is none."""
     index_bytes: int | None
     time_index_bytes: int | None
     txn_index_bytes: int | None
-    """None where the file is not there."""
+    """None if the file is missing."""
 
 
 @dataclass
@@ -80,24 +80,24 @@ class PartitionRow:
     topic_id: str | None = None
     recovery_point: Offset | None = None
     is_clean: bool = False
-    """Stopped cleanly, or all of it certainly on disk: the next start scans nothing."""
+    """Stopped cleanly, or completely on disk: the next start scans nothing."""
     segments: list[SegmentRow] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
 
 def show(path: str, *, with_segments: bool, as_json: bool) -> int:
     vfs = RealDisk()
-    place = locate(vfs, path)
-    with_segments = with_segments or place.is_partition
-    marks = place.marks(vfs)
+    log_path = locate(vfs, path)
+    with_segments = with_segments or log_path.is_partition
+    marks = log_path.marks(vfs)
     problems = [str(finding) for finding in marks.findings]
     rows = []
-    for each in place.partitions:
-        row = _describe_live(vfs, each, marks.known(place.partition_of(each)), with_segments)
+    for each in log_path.partitions:
+        row = _describe_live(vfs, each, marks.known(log_path.partition_of(each)), with_segments)
         if row is not None:
             rows.append(row)
             problems += row.problems
-    strays = [] if place.logs is None or place.is_partition else list(find_strays(vfs, place.logs))
+    strays = [] if log_path.logs is None or log_path.is_partition else list(find_strays(vfs, log_path.logs))
     if as_json:
         document = {
             "directory": path,
@@ -109,9 +109,9 @@ def show(path: str, *, with_segments: bool, as_json: bool) -> int:
         }
         print_json(document)
     else:
-        _print(place, rows, with_segments, marks.clean)
+        _print(log_path, rows, with_segments, marks.clean)
         if strays:
-            print(f"\nStrays, which no topic claims (`penstock log strays list {path}` tells why):")
+            print(f"\nStrays, which no topic claims (`penstock log strays list {path}` shows the reasons):")
             print_table(
                 ("partition", "bytes", "directory"),
                 [(str(each.partition), each.size_bytes, each.name) for each in strays],
@@ -122,7 +122,7 @@ def show(path: str, *, with_segments: bool, as_json: bool) -> int:
 
 
 def _describe_live(vfs: Vfs, path: str, known: SavedPartition, with_segments: bool) -> PartitionRow | None:
-    """Look again when a segment went away under our eyes; None when the partition itself did."""
+    """Read a partition, again if a segment disappears meanwhile; None if the partition disappears."""
     for _ in range(_ATTEMPTS_MAX):
         try:
             return describe(vfs, path, known, with_segments=with_segments)
@@ -135,7 +135,7 @@ def _describe_live(vfs: Vfs, path: str, known: SavedPartition, with_segments: bo
 
 
 def describe(vfs: Vfs, path: str, known: SavedPartition, *, with_segments: bool) -> PartitionRow:
-    """Look at one partition; what cannot be read is left open, and named in `problems`."""
+    """Read one partition; values that cannot be read stay unset, with the reason in `problems`."""
     name = path.rpartition("/")[2]
     row = PartitionRow(name, path, recovery_point=known.recovery_point)
     sizes: dict[tuple[Offset, str], int] = {}
@@ -158,7 +158,7 @@ def describe(vfs: Vfs, path: str, known: SavedPartition, *, with_segments: bool)
         ]
         active = segments[-1]
         if not active.resume(below=_OFFSET_MAX):
-            row.problems.append(f"{active.ref.path}: damaged; `penstock log check` tells where")
+            row.problems.append(f"{active.ref.path}: damaged; `penstock log check` shows where")
         row.log_end = max(active.next_offset, active.base_offset)
         row.log_start = max(known.log_start or 0, bases[0])
         row.is_clean = known.clean or (
@@ -222,10 +222,10 @@ def _camel(name: str) -> str:
     return first + "".join(word.capitalize() for word in rest)
 
 
-def _print(place: Place, rows: list[PartitionRow], with_segments: bool, clean: bool) -> None:
+def _print(log_path: LogPath, rows: list[PartitionRow], with_segments: bool, clean: bool) -> None:
     if not rows:
-        if place.is_partition:
-            raise Refused(f"{place.partitions[0]} went away while it was read")
+        if log_path.is_partition:
+            raise Refused(f"{log_path.partitions[0]} was deleted while it was read")
         print("No partitions.")
         return
     columns = (
@@ -251,7 +251,7 @@ def _print(place: Place, rows: list[PartitionRow], with_segments: bool, clean: b
             print()
             print_segments(row)
     if not clean and not all(row.is_clean for row in rows):
-        print("\nNot clean: in use by a broker now, or the next start will scan from the recovery point.")
+        print("\nNot clean: a broker is running, or the next start will scan from the recovery point.")
 
 
 def print_segments(row: PartitionRow) -> None:

@@ -1,7 +1,7 @@
-"""`penstock log rebuild`: indexes made anew from the log, under the directory's locks.
+"""`penstock log rebuild`: rebuilds indexes from the log, with the directory locked.
 
-An index that tells the truth is left alone, whatever interval it was written with. One that is missing, wrong
-or never trimmed is worked out from the sound batches of its segment, and replaced whole.
+A correct index is kept, with any interval between entries. A missing, wrong or untrimmed index is computed from the
+valid batches of its segment, and replaced as a whole.
 """
 
 from collections.abc import Iterator
@@ -13,9 +13,9 @@ import typer
 
 from penstock.base.errors import KafkaError
 from penstock.base.ids import Offset
+from penstock.cli.log_paths import LogPath, locate
 from penstock.cli.main import EXIT_WRONG
 from penstock.cli.output import Refused, complain, print_json, print_table, progress
-from penstock.cli.places import Place, locate
 from penstock.storage import checkpoints as ck
 from penstock.storage import names
 from penstock.storage.check import check_partition
@@ -68,19 +68,19 @@ class RebuildOptions(NamedTuple):
     dry_run: bool = False
 
 
-class Change(NamedTuple):
+class IndexChange(NamedTuple):
     path: str
     reason: str
     bytes_before: int | None
-    """None where there was no file."""
+    """None if there was no file."""
     bytes_after: int
 
 
 def show(path: str, options: RebuildOptions, *, as_json: bool) -> int:
     vfs = RealDisk()
-    place = locate(vfs, path)
-    with progress("rebuilding", lambda: 2 * place.log_bytes(vfs)) as report:
-        changes, damage = rebuild(vfs, place, options, report)
+    log_path = locate(vfs, path)
+    with progress("rebuilding", lambda: 2 * log_path.log_bytes(vfs)) as report:
+        changes, damage = rebuild(vfs, log_path, options, report)
     if as_json:
         rows = [change._asdict() for change in changes]
         print_json({"directory": path, "dryRun": options.dry_run, "changes": rows, "damage": damage})
@@ -90,40 +90,40 @@ def show(path: str, options: RebuildOptions, *, as_json: bool) -> int:
         print_table(("file", "reason", "bytes before", "bytes after"), changes)
         print(f"{len(changes)} {'would be' if options.dry_run else ''} rebuilt.".replace("  ", " "))
     for each in damage:
-        complain(f"{each}; that is the log itself, which no index can mend")
+        complain(f"{each}; this is damage to the log, which rebuilding indexes cannot repair")
     return EXIT_WRONG if damage else 0
 
 
 def rebuild(
-    vfs: Vfs, place: Place, options: RebuildOptions, report: Progress
-) -> tuple[list[Change], list[str]]:
-    """Make indexes anew; what has changed, and what is wrong with the logs themselves."""
-    changes: list[Change] = []
+    vfs: Vfs, log_path: LogPath, options: RebuildOptions, report: Progress
+) -> tuple[list[IndexChange], list[str]]:
+    """Rebuild indexes. Return the changes, and the problems of the logs."""
+    changes: list[IndexChange] = []
     damage: list[str] = []
-    with _locked(vfs, place, options):
-        marks = place.marks(vfs)
-        for each in place.partitions:
-            known = marks.known(place.partition_of(each))
+    with _locked(vfs, log_path, options):
+        marks = log_path.marks(vfs)
+        for each in log_path.partitions:
+            known = marks.known(log_path.partition_of(each))
             changes += _Rebuild(vfs, each, known, options, report, damage).run()
     return changes, damage
 
 
 @contextmanager
-def _locked(vfs: Vfs, place: Place, options: RebuildOptions) -> Iterator[None]:
-    """Hold the locks that a broker holds, Penstock's and Kafka's; a dry run touches nothing, these included."""
+def _locked(vfs: Vfs, log_path: LogPath, options: RebuildOptions) -> Iterator[None]:
+    """Hold the locks of a broker, Penstock's and Kafka's. A dry run takes none."""
     paths = []
-    if place.logs is not None and not options.dry_run:
-        if vfs.stat(place.meta) is not None:
-            paths.append(f"{place.meta}/lock")
-        if any(vfs.stat(f"{place.logs}/{name}") for name in (".lock", ck.META_PROPERTIES)):
-            paths.append(f"{place.logs}/.lock")
+    if log_path.logs is not None and not options.dry_run:
+        if vfs.stat(log_path.meta) is not None:
+            paths.append(f"{log_path.meta}/lock")
+        if any(vfs.stat(f"{log_path.logs}/{name}") for name in (".lock", ck.META_PROPERTIES)):
+            paths.append(f"{log_path.logs}/.lock")
     locks: list[Lock] = []
     try:
         for path in paths:
             try:
                 locks.append(vfs.lock(path))
             except BlockingIOError as error:
-                raise Refused(f"{place.logs} is in use by another process, which holds {path}") from error
+                raise Refused(f"{log_path.logs} is in use by another process, which holds {path}") from error
         yield
     finally:
         for lock in locks:
@@ -131,7 +131,7 @@ def _locked(vfs: Vfs, place: Place, options: RebuildOptions) -> Iterator[None]:
 
 
 class _Rebuild:
-    """One partition's turn."""
+    """Rebuilds the indexes of one partition."""
 
     def __init__(
         self,
@@ -149,13 +149,13 @@ class _Rebuild:
         self.report = report
         self.damage = damage
         self.faults: dict[str, str] = {}
-        """What is wrong with each index, by its path."""
+        """The problem of each index, by path."""
         self.zeros: dict[str, int] = {}
-        """Where zeros begin that were never trimmed, in an index that has no other fault."""
+        """Start of untrimmed zeros in an index without other problems."""
         self.producers = Producers()
         self.epochs = LeaderEpochs()
 
-    def run(self) -> list[Change]:
+    def run(self) -> list[IndexChange]:
         sizes = {
             parsed.base_offset: entry.size
             for entry in self.vfs.list_dir(self.directory)
@@ -215,11 +215,11 @@ class _Rebuild:
         except FileNotFoundError:
             return "the file is missing"
         except BadCheckpoint:
-            return "the file cannot be understood"
+            return "the file cannot be parsed"
         return ""
 
-    def _rebuild_segment(self, segment: Segment, end: Offset) -> list[Change]:
-        """Work out the indexes of a segment, all of whose offsets lie below `end`."""
+    def _rebuild_segment(self, segment: Segment, end: Offset) -> list[IndexChange]:
+        """Compute the indexes of a segment whose offsets are below `end`."""
         segment.start_indexes()
         for piece in read_through(segment.file(), 0, segment.size, floor=segment.base_offset):
             self.report(piece.size)
@@ -227,14 +227,14 @@ class _Rebuild:
             if batch is None or not piece.is_sound:
                 continue
             if not segment.next_offset <= batch.base_offset <= batch.last_offset < end:
-                continue  # no CRC covers the offset, and this one is not where it can be
+                continue  # the offset, which no CRC covers, is out of range
             segment.note(piece.position, batch.last_offset, batch.max_timestamp)
             if batch.leader_epoch > self.epochs.latest:
                 self.epochs.assign(batch.leader_epoch, batch.base_offset)
             try:
                 aborted = self.producers.apply(batch)
             except KafkaError:
-                continue  # a marker that cannot be decoded; the check has named it
+                continue  # a marker that cannot be decoded; the check reports it
             if aborted is not None:
                 segment.txn_index.append(aborted)
         segment.finish_time_index()
@@ -247,7 +247,7 @@ class _Rebuild:
             ),
         ]
 
-    def _replace_index(self, segment: Segment, kind: str, data: bytes) -> list[Change]:
+    def _replace_index(self, segment: Segment, kind: str, data: bytes) -> list[IndexChange]:
         path = segment.path_of(kind)
         if path in self.zeros and not self.options.everything:
             data = read_file(self.vfs, path)[: self.zeros[path]]
@@ -255,7 +255,7 @@ class _Rebuild:
             return self._replace(path, self.faults[path], data)
         return self._replace(path, "rebuilt on request", data) if self.options.everything else []
 
-    def _replace(self, path: str, reason: str, data: bytes) -> list[Change]:
+    def _replace(self, path: str, reason: str, data: bytes) -> list[IndexChange]:
         try:
             before = read_file(self.vfs, path)
         except FileNotFoundError:
@@ -264,7 +264,7 @@ class _Rebuild:
             return []
         if not self.options.dry_run:
             replace_file(self.vfs, path, data)
-        return [Change(path, reason, None if before is None else len(before), len(data))]
+        return [IndexChange(path, reason, None if before is None else len(before), len(data))]
 
 
 def _encode_offsets(segment: Segment, base: Offset) -> bytes:

@@ -1,7 +1,7 @@
-"""What `penstock log strays` does.
+"""`penstock log strays`: lists, restores and deletes partitions that no topic claims.
 
-Restoring opens the directory as a start of the node would, locks included: what was not checkpointed is scanned, the
-stray is taken back, and all is closed cleanly. Which topics there are is read from the node's own metadata log.
+Restoring opens the directory as a starting node does, with its locks: it scans logs after their recovery points,
+renames the stray, and closes all logs cleanly. The topics are read from the node's metadata log.
 """
 
 import os.path
@@ -16,9 +16,9 @@ from penstock.base.errors import KafkaError
 from penstock.base.ids import Uuid
 from penstock.base.settings import LogSettings
 from penstock.cli.command_group import command_group
+from penstock.cli.log_paths import LogPath, locate
 from penstock.cli.output import Refused, print_json
-from penstock.cli.places import Place, locate
-from penstock.cli.strays_shown import as_document, print_strays
+from penstock.cli.stray_table import as_document, print_strays
 from penstock.controlplane.metadata_opening import PARTITION, MetadataLogOpener
 from penstock.metadata import ClusterImage, Topic
 from penstock.storage import LogDirectory, open_directory
@@ -104,8 +104,8 @@ def delete_command(
 
 def show(path: str, *, as_json: bool) -> int:
     vfs = RealDisk()
-    place = _directory(vfs, path)
-    found = list(find_strays(vfs, _logs(place)))
+    log_path = _directory(vfs, path)
+    found = list(find_strays(vfs, _logs(log_path)))
     if as_json:
         print_json({"directory": path, "strays": [as_document(each) for each in found]})
     elif not found:
@@ -115,7 +115,7 @@ def show(path: str, *, as_json: bool) -> int:
     return 0
 
 
-# -- deleting --------------------------------------------------------------------------------------------
+# -- delete ----------------------------------------------------------------------------------------------
 
 
 def delete(path: str, names: list[str], *, everything: bool, as_json: bool) -> int:
@@ -129,15 +129,15 @@ def delete(path: str, names: list[str], *, everything: bool, as_json: bool) -> i
     return 0
 
 
-# -- restoring -------------------------------------------------------------------------------------------
+# -- restore ---------------------------------------------------------------------------------------------
 
 
 def restore(path: str, names: list[str], *, everything: bool, is_replaced: bool, as_json: bool) -> int:
     vfs = RealDisk()
-    place = _directory(vfs, path)
-    chosen = _choose(list(find_strays(vfs, _logs(place))), names, everything=everything, may_be_many=False)
+    log_path = _directory(vfs, path)
+    chosen = _choose(list(find_strays(vfs, _logs(log_path))), names, everything=everything, may_be_many=False)
     if chosen:
-        _restore_all(vfs, _root(place), chosen, is_replaced=is_replaced)
+        _restore_all(vfs, _root(log_path), chosen, is_replaced=is_replaced)
     _tell("restored", path, chosen, as_json=as_json)
     return 0
 
@@ -166,8 +166,8 @@ def _restore_all(vfs: Vfs, path: str, chosen: list[Stray], *, is_replaced: bool)
 
 
 def _topics(directory: LogDirectory, now_ms: int) -> ClusterImage | None:
-    """The cluster as this node's metadata log has it; None where there is none: then a node alone takes in what it
-    finds."""
+    """The cluster image in this node's metadata log; None without one: a single node then creates topics for the
+    partitions that it finds."""
     logs = directory.layout.logs
     if directory.vfs.stat(f"{logs}/{dirs.partition_dir(PARTITION)}") is None:
         return None
@@ -181,8 +181,8 @@ def _topics(directory: LogDirectory, now_ms: int) -> ClusterImage | None:
 def _topic_id_for(
     stray: Stray, directory: LogDirectory, image: ClusterImage | None
 ) -> tuple[Uuid | None, bool]:
-    """Of which topic the stray is to be, None where nobody says; and whether its leader epochs are not this topic's.
-    Raises where it cannot be of any."""
+    """The id of the stray's future topic, None if no metadata names it; and whether its leader epochs belong to
+    another topic. Raises if the stray cannot be restored."""
     if image is None:
         return stray.topic_id, False
     (name, number), node_id = stray.partition, directory.identity.node_id
@@ -203,13 +203,13 @@ def _topic_id_for(
     is_other = topic.id != stray.topic_id or stray.epoch > placed.leader_epoch
     if is_other and replicas != [node_id]:
         what = (
-            f"topic {name} was created anew, with another id"
+            f"topic {name} was created again, with another id"
             if topic.id != stray.topic_id
             else f"the metadata is older than {stray.name}"
         )
         raise Refused(
-            f"{what}, and {stray.partition} is on brokers {replicas}: the others would overwrite what is restored "
-            f"here. Make node {node_id} its only replica with `penstock reassign`, restore, and add the others again"
+            f"{what}, and {stray.partition} is on brokers {replicas}: the others would overwrite the restored "
+            f"records. Make node {node_id} its only replica with `penstock reassign`, restore, then add the others"
         )
     return topic.id, is_other
 
@@ -218,52 +218,52 @@ def _check_place(stray: Stray, directory: LogDirectory, *, is_replaced: bool) ->
     log = directory.logs.get(stray.partition)
     if log is not None and log.log_end > 0 and not is_replaced:
         raise Refused(
-            f"{log.directory} has records from {log.log_start} to {log.log_end}: --replace sets it aside as a stray, "
-            f"in exchange for {stray.name}"
+            f"{log.directory} has records from {log.log_start} to {log.log_end}: --replace makes it a stray, "
+            f"and restores {stray.name}"
         )
 
 
 def _clear_place(stray: Stray, directory: LogDirectory, rng: random.Random, now_ms: int) -> None:
-    """Take what has the partition's name out of the way; only an empty log goes for good."""
+    """Make the partition that has the name a stray, or delete it if its log is empty."""
     if directory.logs[stray.partition].log_end == 0:
         directory.delete(stray.partition, rng).run()
     else:
         directory.set_aside(stray.partition, rng, reason=f"{stray.name} was restored", now_ms=now_ms)
 
 
-# -- what is meant ---------------------------------------------------------------------------------------
+# -- arguments -------------------------------------------------------------------------------------------
 
 
-def _directory(vfs: Vfs, path: str) -> Place:
-    place = locate(vfs, path)
-    if place.is_partition:
+def _directory(vfs: Vfs, path: str) -> LogPath:
+    log_path = locate(vfs, path)
+    if log_path.is_partition:
         raise Refused(f"{path} is a partition, expected the log directory that contains it")
-    return place
+    return log_path
 
 
-def _logs(place: Place) -> str:
-    assert place.logs is not None, "a partition has none"
-    return place.logs
+def _logs(log_path: LogPath) -> str:
+    assert log_path.logs is not None, "a partition has none"
+    return log_path.logs
 
 
-def _root(place: Place) -> str:
-    """The directory that a node is given as `--data`."""
-    logs = _logs(place)
+def _root(log_path: LogPath) -> str:
+    """The data directory, as in `penstock up --data`."""
+    logs = _logs(log_path)
     above = os.path.dirname(os.path.abspath(logs))
-    return above if os.path.abspath(place.meta) == os.path.join(above, "meta") else os.path.abspath(logs)
+    return above if os.path.abspath(log_path.meta) == os.path.join(above, "meta") else os.path.abspath(logs)
 
 
 def _choose(found: list[Stray], names: list[str], *, everything: bool, may_be_many: bool) -> list[Stray]:
-    """The strays that are named. If a partition has two strays, `restore` needs the directory's name."""
+    """The named strays. If a partition has two strays, `restore` needs the directory's name."""
     if everything == bool(names):
         raise Refused(
-            "name the strays, or say --all" if not names else "name the strays or say --all, not both"
+            "name the strays, or use --all" if not names else "name the strays or use --all, not both"
         )
     chosen: dict[str, Stray] = {}
     for name in names:
         fitting = [each for each in found if name in (each.name, str(each.partition))]
         if not fitting:
-            raise Refused(f"there is no stray {name}: `penstock log strays list` shows what there is")
+            raise Refused(f"there is no stray {name}: `penstock log strays list` lists them")
         chosen |= {each.name: each for each in fitting}
     if everything:
         chosen = {each.name: each for each in found}

@@ -1,7 +1,7 @@
 """`penstock log import` and `penstock log export`: directories of MiniKafka and Kafka-JR.
 
-What is said to a person goes to standard error as it happens and to standard output at the end; with `--json`
-standard output has one object. Storage is imported when a command runs, not before.
+Findings are printed on standard error at once, the result on standard output at the end, with `--json` as one
+object. Storage is imported only when a command runs.
 """
 
 import random
@@ -34,7 +34,7 @@ from penstock.storage.legacy import (
 from penstock.vfs import RealDisk
 
 LINES_MAX = 20
-"""Of one kind of finding; a badly damaged disk has more to tell than anyone reads. `--json` has them all."""
+"""Maximum lines for one kind of finding. `--json` has all findings."""
 
 
 class LegacyFormat(StrEnum):
@@ -64,7 +64,7 @@ def import_command(
     Either all topics of the directory are imported into the data directory, or none.
     """
     with _one_sentence():
-        # Looked at before the data directory is made, which a mistyped name should not do.
+        # Checked first, so that a mistyped name does not create the data directory.
         find_topics(RealDisk(), str(directory), FORMATS[format_.value])
         with _opened(data) as (opened, now_ms), progress_of("importing") as progress:
             report = import_directory(
@@ -91,14 +91,14 @@ def export_command(
         list[str] | None, typer.Option("--topic", help="Export only this topic; repeatable.")
     ] = None,
     segment_bytes: Annotated[
-        int, typer.Option("--segment-bytes", min=1, help="Begin a new file at this size.")
+        int, typer.Option("--segment-bytes", min=1, help="Start a new file at this size.")
     ] = 2**30,
     as_json: JsonOption = False,
 ) -> None:
     """Export topics as files of MiniKafka or Kafka-JR."""
     with _one_sentence():
         if RealDisk().stat(layout_of(RealDisk(), str(data.absolute())).logs) is None:
-            raise LegacyError(f"{data} is not a data directory of Penstock: it has no logs")
+            raise LegacyError(f"{data} is not a Penstock data directory: it has no logs")
         with _opened(data) as (opened, _), progress_of("exporting") as progress:
             report = export_directory(
                 opened,
@@ -116,7 +116,7 @@ def export_command(
 
 @contextmanager
 def _one_sentence() -> Iterator[None]:
-    """Make one line of what is wrong: exit code 1 for damaged files, 2 where nothing could be done at all."""
+    """Report errors as one line: exit code 1 for damaged files, 2 if the command could not run."""
     try:
         yield
     except (KafkaError, OSError) as error:
@@ -127,7 +127,7 @@ def _one_sentence() -> Iterator[None]:
 
 @contextmanager
 def _opened(data: Path) -> Iterator[tuple[LogDirectory, int]]:
-    """The data directory, locked; closed cleanly whatever happens inside."""
+    """Open and lock the data directory; close it cleanly at the end, also after an error."""
     now_ms = time.time_ns() // 1_000_000
     directory = open_directory(RealDisk(), str(data.absolute()), now_ms=now_ms, rng=random.Random())
     try:
@@ -137,13 +137,13 @@ def _opened(data: Path) -> Iterator[tuple[LogDirectory, int]]:
 
 
 def _tell_import(report: ImportReport, data: Path) -> None:
-    _list("cut off the torn end: {}", report.cut)
+    _list("truncated the torn end: {}", report.cut)
     _list("skipped: {}", report.skipped)
     offsets = [path for path in report.left if path.endswith("consumer_offsets.dat")]
-    _list("left {}: committed offsets of groups are not imported yet", offsets)
-    _list("left {}: not a topic's records", [path for path in report.left if path not in offsets])
-    _list("left {} as it is: it has records already", report.existing)
-    _list("made {} empty: the source has no such partition", report.made)
+    _list("skipped {}: committed offsets of groups are not imported yet", offsets)
+    _list("skipped {}: not a topic's records", [path for path in report.left if path not in offsets])
+    _list("skipped {}: it already has records", report.existing)
+    _list("created {} empty: the source has no such partition", report.made)
     topics = {each.partition.topic for each in report.imported}
     print(
         f"imported {report.records} records in {len(report.imported)} partitions of {len(topics)} topics into {data}"
@@ -152,14 +152,14 @@ def _tell_import(report: ImportReport, data: Path) -> None:
 
 def _tell_export(report: ExportReport, target: Path) -> None:
     if report.control:
-        typer.echo(f"left out {report.control} control records", err=True)
+        typer.echo(f"skipped {report.control} control records", err=True)
     if report.aborted:
-        typer.echo(f"left out {report.aborted} records of aborted transactions", err=True)
+        typer.echo(f"skipped {report.aborted} records of aborted transactions", err=True)
     if report.undecided:
         typer.echo(f"among them are {report.undecided} records of transactions still open", err=True)
     if report.headers:
         typer.echo(
-            f"left out {report.headers} headers of {report.headers_records} records: the format has none",
+            f"skipped {report.headers} headers of {report.headers_records} records: the format has none",
             err=True,
         )
     topics = {each.partition.topic for each in report.exported}

@@ -1,6 +1,6 @@
-"""Finds out what kind of log directory a path is, and what it contains.
+"""Determines what kind of log directory a path is, and what it contains.
 
-data directory    DIR/logs, DIR/meta                      ours
+data directory    DIR/logs, DIR/meta                      Penstock's
 log directory     DIR/meta.properties, DIR/orders-0       Kafka's log.dirs
 partition         DIR/00000000000000000000.log            one log
 """
@@ -17,12 +17,12 @@ from penstock.storage.layout import is_log, is_log_directory, layout_of
 from penstock.vfs import Vfs
 
 
-class Place(NamedTuple):
+class LogPath(NamedTuple):
     logs: str | None
-    """The log directory, its checkpoint files in it; None for a partition outside of a log directory."""
+    """The log directory with the checkpoint files; None for a partition outside of a log directory."""
     meta: str
     partitions: tuple[str, ...]
-    """Paths, in the order of topic and number."""
+    """Paths, sorted by topic and partition number."""
     is_partition: bool
 
     def marks(self, vfs: Vfs) -> SavedOffsets:
@@ -33,7 +33,7 @@ class Place(NamedTuple):
         return names.parse_partition_dir(os.path.basename(os.path.abspath(path)))
 
     def log_bytes(self, vfs: Vfs) -> int:
-        """How much there is to read in all logs."""
+        """Total size of all .log files."""
         return sum(
             entry.size
             for path in self.partitions
@@ -42,7 +42,7 @@ class Place(NamedTuple):
         )
 
 
-def locate(vfs: Vfs, path: str) -> Place:
+def locate(vfs: Vfs, path: str) -> LogPath:
     stat = vfs.stat(path)
     if stat is None:
         raise Refused(f"{path}: no such directory")
@@ -51,7 +51,7 @@ def locate(vfs: Vfs, path: str) -> Place:
     path = os.path.normpath(path)
     entries = vfs.list_dir(path)
     if any(is_log(entry) for entry in entries) or (
-        Place.partition_of(path) and any(entry.name == names.PARTITION_METADATA for entry in entries)
+        LogPath.partition_of(path) and any(entry.name == names.PARTITION_METADATA for entry in entries)
     ):
         return _partition(vfs, path)
     if is_log_directory(entries):
@@ -60,13 +60,13 @@ def locate(vfs: Vfs, path: str) -> Place:
         layout = layout_of(vfs, path)
         return _log_directory(vfs, layout.logs, layout.meta)
     raise Refused(
-        f"{path} is no log: expected a data directory (logs/ and meta/), a log directory ({ck.META_PROPERTIES}) "
-        "or a partition (.log files)"
+        f"{path} is not a log directory: expected a data directory (logs/ and meta/), a log directory "
+        f"({ck.META_PROPERTIES}) or a partition (.log files)"
     )
 
 
 def _meta_of(vfs: Vfs, logs: str) -> str:
-    """Our files for a log directory: beside `logs` in a data directory, else under the directory's own name."""
+    """Directory of Penstock's files: `meta` beside `logs` in a data directory, otherwise `<name>.meta`."""
     whole = os.path.abspath(logs)
     beside = os.path.join(os.path.dirname(whole), "meta")
     if os.path.basename(whole) == "logs" and vfs.stat(beside) is not None:
@@ -74,21 +74,21 @@ def _meta_of(vfs: Vfs, logs: str) -> str:
     return layout_of(vfs, logs if os.path.basename(logs) not in (".", "..") else whole).meta
 
 
-def _log_directory(vfs: Vfs, logs: str, meta: str) -> Place:
+def _log_directory(vfs: Vfs, logs: str, meta: str) -> LogPath:
     found = [
         (partition, f"{logs}/{entry.name}")
         for entry in vfs.list_dir(logs)
         if entry.is_dir and (partition := names.parse_partition_dir(entry.name)) is not None
     ]
-    return Place(logs, meta, tuple(path for _, path in sorted(found)), is_partition=False)
+    return LogPath(logs, meta, tuple(path for _, path in sorted(found)), is_partition=False)
 
 
-def _partition(vfs: Vfs, path: str) -> Place:
+def _partition(vfs: Vfs, path: str) -> LogPath:
     whole = os.path.abspath(path)
     above = os.path.dirname(whole)
     if "/" not in path:
         path = whole if path in (".", "..") else f"./{path}"
     if not os.path.isabs(path):
         above = os.path.dirname(path)
-    is_known = Place.partition_of(path) is not None and is_log_directory(vfs.list_dir(above))
-    return Place(above if is_known else None, _meta_of(vfs, above), (path,), is_partition=True)
+    is_known = LogPath.partition_of(path) is not None and is_log_directory(vfs.list_dir(above))
+    return LogPath(above if is_known else None, _meta_of(vfs, above), (path,), is_partition=True)
