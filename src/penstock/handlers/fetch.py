@@ -26,7 +26,7 @@ last batch; 13 topic ids.
 
 from collections.abc import Iterable, Sequence
 from struct import Struct
-from typing import cast
+from typing import Any
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset
@@ -185,15 +185,13 @@ class ConsumerFetch:
         context = self.context
         left = min(request.max_bytes, context.fetch_bytes_max)
         must_give = True
-        memory = context.client_memory
-        self._ahead = left if memory is None else memory.read_ahead()
         self._has_unread = False
         results: Read = []
         notable = self._notable = []
         led = context.replicas.by_key.get
         simple = request.isolation_level != READ_COMMITTED and not self._rack
         clock_ns = context.world.clock_ns
-        end_ns = clock_ns() + TICK_NS_MAX
+        end_ns = 0
         readable: TopicKey | None = None
         """The last topic that the client is authorized to read."""
         for topic, partitions in self.requested:
@@ -215,6 +213,10 @@ class ConsumerFetch:
                         FetchResult, (number, 0, high, stable, log.log_start, b"", None, -1, None, None, None)
                     )
                 else:
+                    if not end_ns:
+                        end_ns = clock_ns() + TICK_NS_MAX
+                        memory = context.client_memory
+                        self._ahead = left if memory is None else memory.read_ahead()
                     result = self._read_one(topic, asked, left, must_give)
                     if result.records:
                         left = left - len(result.records) if clock_ns() < end_ns else 0
@@ -263,22 +265,23 @@ class ConsumerFetch:
             ):
                 return FetchResult(number, 0, high, stable, start, b"", [] if committed_only else None)
             size = min(asked.partition_bytes_max, left)
-            records = partition.read_ahead(
+            records: Any = partition.read_ahead(
                 offset, max(size, 0), self._ahead, visible=visible, whole_first=must_give
             )
             if isinstance(records, UnreadRecords):
                 self._has_unread = True
             else:
-                self._ahead -= len(records)
+                length = len(records)
+                self._ahead -= length
                 if context.client_memory is not None:
-                    context.client_memory.ahead_left -= len(records)
+                    context.client_memory.ahead_left -= length
             aborted = None
             if committed_only:
                 aborted = [
                     AbortedTransaction(each.producer_id, each.first_offset)
                     for each in partition.log.aborted(offset, _end_of(records, offset, visible))
                 ]
-            return FetchResult(number, 0, high, stable, start, cast(Buffer, records), aborted)
+            return _new(FetchResult, (number, 0, high, stable, start, records, aborted, -1, None, None, None))
         except KafkaError as error:
             led = context.replicas.led(topic, number)
             code = error.code if led is None else retriable_if_deposed(led, error).code

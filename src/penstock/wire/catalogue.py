@@ -255,12 +255,12 @@ BROKER_APIS: Final = frozenset(api for api, facts in _FACTS.items() if "broker" 
 CONTROLLER_APIS: Final = frozenset(api for api, facts in _FACTS.items() if "controller" in facts.listeners)
 
 
+_LABELS: Final = {int(api): api.label for api in Api}
+
+
 def api_name(key: int) -> str:
     """The API's name for a log line, or its key if it is unknown."""
-    try:
-        return Api(key).label
-    except ValueError:
-        return f"unknown API {key}"
+    return _LABELS.get(key) or f"unknown API {key}"
 
 
 def is_flexible(key: int, version: int) -> bool:

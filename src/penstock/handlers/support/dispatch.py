@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any, TypeAlias
 
 from penstock.base.errors import ErrorCode
-from penstock.base.metrics import Asked, Meter
+from penstock.base.metrics import TICK_NS_MAX, Asked, Meter
 from penstock.base.promise import HoldingPromise, Promise
 from penstock.base.steps import Steps, next_tick
 from penstock.handlers.fetch import fetch
@@ -131,7 +131,9 @@ class Dispatcher:
         try:
             return self._take(session, frame, header)
         finally:
-            self._metrics.handled(api_name(header.api_key), began_ns, self._clock_ns())
+            now_ns = self._clock_ns()
+            if now_ns - self._metrics.tick_began_ns > TICK_NS_MAX:
+                self._metrics.handled(api_name(header.api_key), began_ns, now_ns)
 
     def _take(self, session: Session, frame: memoryview, header: RequestHeader) -> Reply:
         key = header.api_key
