@@ -18,7 +18,7 @@ bounds the sum over all connections.
 import asyncio
 import logging
 from collections import deque
-from typing import Final, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 from penstock.base.client_memory import MOVES, UNCOUNTED_BYTES
 from penstock.base.errors import KafkaError
@@ -81,6 +81,9 @@ class Pause:
     THROTTLED: Final = 8
     NO_ROOM: Final = 16
     """The request is large, and `ClientMemory` is full."""
+
+
+_NOT_READING: Final = Pause.NOT_READING  # a global is faster, and it is read for every request
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -253,12 +256,17 @@ class Connection(asyncio.BufferedProtocol):
             data = data[:size]
             cut = cut_frames(data, 0, size, self._request_bytes_max)
             at = 0
+            metrics = self._tick.metrics
             for frame in cut.frames:
                 at += LENGTH_BYTES + len(frame)
-                self._answer(self._dispatcher.dispatch(self.session, frame))
+                reply = self._dispatcher.dispatch(self.session, frame)
+                if type(reply) is list and not self._open:
+                    self._send(reply)
+                else:
+                    self._answer(reply)
                 if self._transport is None or self._is_closing:
                     return
-                if at < size and (self._is_held_back or self._tick.metrics.is_long_tick):
+                if (self._is_held_back or metrics.is_long_tick) and at < size:
                     self._put_off(data[at:])
                     return
         except KafkaError as error:
@@ -436,20 +444,22 @@ class Connection(asyncio.BufferedProtocol):
         self._go_on()
 
     def _send(self, reply: list[Piece]) -> None:
-        if self._transport is None or not reply:
+        if self._transport is None:
             return
         if len(reply) == 1:
             buffer = reply[0]
             self._out.append(buffer)
             self._out_bytes += len(buffer)
-        else:
+        elif reply:
             self._out += reply
             self._out_bytes += sum(map(len, reply))
+            if type(reply) is UnreadReply:
+                self._is_stepping = True
+        else:
+            return
         if self._out_bytes > OUT_BYTES_MAX:
             self._is_held_back = True
-        if type(reply) is UnreadReply:
-            self._is_stepping = True
-        if self._pause & Pause.NOT_READING:
+        if self._pause & _NOT_READING:
             self._report()  # sent by `resume_writing`
         elif not self._is_sending:
             self._is_sending = True
@@ -460,12 +470,11 @@ class Connection(asyncio.BufferedProtocol):
             self._tick.step_later(self)
             return
         self._is_sending = False
-        out = cast(list[Buffer], self._out)
-        written, self._out_bytes = self._out_bytes, 0
+        out: list[Any] = self._out  # of buffers only
+        self._written_bytes, self._out_bytes = self._out_bytes, 0
         transport = self._transport
         if transport is None:
             return
-        self._written_bytes = written
         if len(out) == 1:
             transport.write(out.pop())
         else:

@@ -25,10 +25,8 @@ class LeaderEpochs:
 
     def __init__(self, entries: list[EpochStart] | None = None) -> None:
         self.entries: list[EpochStart] = entries or []
-
-    @property
-    def latest(self) -> LeaderEpoch:
-        return self.entries[-1].epoch if self.entries else NO_LEADER_EPOCH
+        self.latest: LeaderEpoch = self.entries[-1].epoch if self.entries else NO_LEADER_EPOCH
+        """A field, because it is read for every batch."""
 
     def assign(self, epoch: LeaderEpoch, offset: Offset) -> bool:
         """Start an epoch at an offset; True if that is new.
@@ -40,6 +38,7 @@ class LeaderEpochs:
         while self.entries and (self.entries[-1].epoch >= epoch or self.entries[-1].offset >= offset):
             self.entries.pop()
         self.entries.append(EpochStart(epoch, offset))
+        self.latest = epoch
         return True
 
     def end_of(self, epoch: LeaderEpoch, log_end: Offset) -> tuple[LeaderEpoch, Offset]:
@@ -65,6 +64,7 @@ class LeaderEpochs:
         keep = bisect_left(self.entries, offset, key=lambda entry: entry.offset)
         changed = keep < len(self.entries)
         del self.entries[keep:]
+        self.latest = self.entries[-1].epoch if self.entries else NO_LEADER_EPOCH
         return changed
 
     def truncate_start(self, offset: Offset) -> bool:

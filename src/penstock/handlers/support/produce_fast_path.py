@@ -50,6 +50,7 @@ class ProduceFastPath:
     __slots__ = (
         "_acks",
         "_after",
+        "_appends",
         "_batch_at",
         "_before",
         "_bytes_min",
@@ -95,6 +96,7 @@ class ProduceFastPath:
             return
         self._image = context.image
         self._partition = partition
+        self._appends = partition.appends
         self._number = partition.number
         self._head, self._same = prefix.head, prefix.same
         self._topic = prefix.topic
@@ -171,7 +173,7 @@ class ProduceFastPath:
         ):
             return self._repeat(frame)
         now_ms = self._now_ms()
-        base_offset = partition.stage_plain(
+        base_offset = self._appends.stage_plain(
             frame[batch_at:end], length, last_offset_delta, max_timestamp, now_ms
         )
         if base_offset < 0:
@@ -195,7 +197,7 @@ class ProduceFastPath:
                 self._after,
             )
         )
-        partition.appends.prepared_replies.append(
+        self._appends.prepared_replies.append(
             _new(
                 AcksOneReply,
                 (
