@@ -39,7 +39,7 @@ class SentRequest:
         self.later.resolve(self._request.read(memoryview(bytearray(body)), self.version))
 
     def fail(self) -> None:
-        self.later.resolve(PeerFailed(f"broker {self.broker_id} is gone"))
+        self.later.fail(PeerFailed(f"broker {self.broker_id} is gone"))
 
 
 class FakeBrokerClient:
@@ -52,7 +52,7 @@ class FakeBrokerClient:
 
     def send(
         self, broker_id: int, request: Request[T], *, timeout_ms: float, purpose: str = ""
-    ) -> Promise[T | PeerFailed]:
+    ) -> Promise[T]:
         assert timeout_ms > 0
         self.asked.append(SentRequest(broker_id, request, purpose))
         return self.asked[-1].later

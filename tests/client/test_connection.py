@@ -172,7 +172,7 @@ def test_an_api_or_version_that_they_do_not_share_is_told() -> None:
 
 def test_a_request_without_an_answer_is_done_when_it_is_sent() -> None:
     conversation = ready()
-    silent = conversation.send(echo(Api.PRODUCE, 3, 9, is_settled=False))
+    silent = conversation.send(echo(Api.PRODUCE, 3, 9, has_response=False))
     spoken = conversation.send(echo())
     assert silent.is_done
     feed(conversation, response_frame(Api.METADATA, 9, spoken.correlation_id, b"yes"))

@@ -18,7 +18,7 @@ from penstock.controlplane.controller_router import ControllerRouter
 from penstock.handlers.support.context import Session
 from penstock.handlers.support.dispatch import Dispatcher
 from penstock.metadata import EMPTY, ClusterImage
-from penstock.wire import KAFKA_RANGES, parse_response_header, request_frame
+from penstock.wire import KAFKA_RANGES, RequestRejected, parse_response_header, request_frame
 from penstock.wire.peers import Address, PeerFailed
 from penstock.wire.request import Request
 
@@ -51,7 +51,10 @@ class ControllerPeers:
         def read(buffers: Any) -> None:
             body = memoryview(b"".join(buffers))[4:]
             _, at = parse_response_header(body, request.api, version)
-            answer.resolve(request.read(body[at:], version))
+            try:
+                answer.resolve(request.read(body[at:], version))
+            except RequestRejected as error:
+                answer.fail(error)
 
         if isinstance(reply, Promise):
             reply.then(read)
@@ -71,7 +74,7 @@ class Asked:
     answer: Promise[Any] = field(default_factory=Promise)
 
     def fail(self, *, refused: bool = False) -> None:
-        self.answer.resolve(PeerFailed("it is gone", refused=refused))
+        self.answer.fail(PeerFailed("it is gone", refused=refused))
 
 
 class ScriptedPeers:

@@ -115,33 +115,32 @@ class FramePeers:
         self._network = network
         self._own = own
 
-    def ask(
-        self, to: Address, request: Request[T], *, timeout_ms: float, purpose: str = ""
-    ) -> Promise[T | PeerFailed]:
+    def ask(self, to: Address, request: Request[T], *, timeout_ms: float, purpose: str = "") -> Promise[T]:
         network = self._network
         network.asked.append((to, purpose, request))
-        answer: Promise[T | PeerFailed] = Promise()
+        answer: Promise[T] = Promise()
 
-        def settle(value: T | PeerFailed) -> None:
+        def fail(error: PeerFailed) -> None:
             if not answer.is_settled:
                 timer.cancel()
-                answer.resolve(value)
+                answer.fail(error)
 
         def arrive() -> None:
             dispatcher = network.dispatchers.get(to)
             if dispatcher is None:
-                settle(PeerFailed(f"{to} refused the connection", refused=True))
+                fail(PeerFailed(f"{to} refused the connection", refused=True))
             elif not {to, self._own} & network.cut:
-                network.open.setdefault(to, []).append(settle)
+                network.open.setdefault(to, []).append(fail)
                 dispatched(dispatcher, request).then(
                     lambda reply: network.world.call_later(HOP_MS, partial(come_back, reply))
                 )
 
         def come_back(reply: T) -> None:
-            if not {to, self._own} & network.cut:
-                settle(reply)
+            if not {to, self._own} & network.cut and not answer.is_settled:
+                timer.cancel()
+                answer.resolve(reply)
 
-        timer = network.world.call_later(timeout_ms, lambda: settle(PeerFailed(f"{to} is silent")))
+        timer = network.world.call_later(timeout_ms, lambda: fail(PeerFailed(f"{to} is silent")))
         network.world.call_later(HOP_MS, arrive)
         return answer
 

@@ -69,7 +69,7 @@ def test_nobody_is_left_waiting_when_another_leads() -> None:
     created = scene.controller.submit(r.CreateTopics((r.NewTopic("many", 1, 1),)))
     heard = scene.controller.submit(r.BrokerHeartbeat(2, scene.cluster.image.brokers[2].epoch, scene.end))
     scene.controller.resign()
-    assert {each.value.code for each in (created, heard)} == {ErrorCode.NOT_CONTROLLER}
+    assert {each.error and each.error.code for each in (created, heard)} == {ErrorCode.NOT_CONTROLLER}
 
 
 def lines(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:

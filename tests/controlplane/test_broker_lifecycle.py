@@ -44,7 +44,9 @@ class Controller:
     def submit(self, request: Any) -> Promise[Any]:
         self.asked.append((self._world.now_ms(), request))
         later: Promise[Any] = Promise()
-        if self.answers:
+        if self.answers and isinstance(self.answers[0], KafkaError):
+            later.fail(self.answers.pop(0))
+        elif self.answers:
             later.resolve(self.answers.pop(0))
         else:
             self.waiting.append(later)
@@ -115,7 +117,7 @@ def test_an_old_answer_does_not_undo_a_newer_one() -> None:
     first, second = scene.controller.waiting
     second.resolve(UNFENCED)
     asked = len(scene.controller.asked)
-    first.resolve(refusal(ErrorCode.STALE_BROKER_EPOCH))
+    first.fail(refusal(ErrorCode.STALE_BROKER_EPOCH))
     scene.world.advance(RETRY_MS)
     assert len(scene.controller.asked) == asked, "nothing is asked because of it"
 

@@ -314,7 +314,10 @@ class OnePeer:
     ) -> Promise[Any]:
         self.asked.append((to, timeout_ms))
         later: Promise[Any] = Promise()
-        later.resolve(self.answer)
+        if isinstance(self.answer, PeerFailed):
+            later.fail(self.answer)
+        else:
+            later.resolve(self.answer)
         return later
 
 

@@ -3,6 +3,7 @@
 from random import Random
 from typing import Any
 
+import pytest
 from tests.nodes import StillNode
 
 from penstock.base.errors import ErrorCode, KafkaError
@@ -10,7 +11,7 @@ from penstock.base.ids import TopicPartition
 from penstock.base.promise import Promise
 from penstock.gateway.idempotency import HEADER
 from penstock.gateway.idempotency.topic_keys import TopicKeys
-from penstock.gateway.shared.producer import NewRecord, PositionOrError, Producer, RecordPosition
+from penstock.gateway.shared.producer import NewRecord, Producer, RecordPosition, RecordResult
 from penstock.handlers.support.context import Session
 from penstock.records import Record
 from penstock.replica import Partition
@@ -57,32 +58,37 @@ class Desk:
 
     def begin(
         self, value: bytes | None = b"value", key: bytes | None = None, topic: str = TOPIC, **more: Any
-    ) -> Promise[PositionOrError]:
+    ) -> Promise[RecordPosition]:
         return self.producing.produce(self.session, topic, key, value, **more)
 
     def produce(
         self, value: bytes | None = b"value", key: bytes | None = None, topic: str = TOPIC, **more: Any
     ) -> RecordPosition:
-        outcome = self.outcome(self.begin(value, key, topic, **more))
-        if isinstance(outcome, KafkaError):
-            raise outcome
-        return outcome
+        position: RecordPosition = self.outcome(self.begin(value, key, topic, **more))
+        return position
 
-    def outcome(self, later: Promise[Any], ms_max: int = 40_000) -> Any:
+    def outcome(self, promise: Promise[Any], ms_max: int = 40_000) -> Any:
+        """The value of a promise. Raises its error."""
         for _ in range(ms_max):
-            if later.is_settled:
-                return later.value
+            if promise.is_settled:
+                if promise.error is not None:
+                    raise promise.error
+                return promise.value
             self.world.advance(1)
         raise AssertionError(f"no answer within {ms_max} ms")
 
-    def produce_all(self, *records: NewRecord) -> list[PositionOrError]:
-        outcomes: list[PositionOrError] = self.outcome(self.producing.produce_all(self.session, records))
-        return outcomes
+    def produce_all(self, *records: NewRecord) -> list[RecordResult]:
+        results: list[RecordResult] = self.outcome(self.producing.produce_all(self.session, records))
+        return results
 
     def refusal(self, *args: Any, **more: Any) -> ErrorCode:
-        outcome = self.outcome(self.begin(*args, **more))
-        assert isinstance(outcome, KafkaError), outcome
-        return outcome.code
+        return self.error(self.begin(*args, **more)).code
+
+    def error(self, promise: Promise[Any]) -> KafkaError:
+        """The error of a promise that fails."""
+        with pytest.raises(KafkaError) as error:
+            self.outcome(promise)
+        return error.value
 
     # -- seeing ----------------------------------------------------------------------------------------
 

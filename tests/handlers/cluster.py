@@ -75,7 +75,7 @@ class Port:
     def release(self) -> None:
         held, self.held = self.held or [], None
         for request, later in held:
-            later.resolve(self._decide(request))
+            self._decide(request, later)
 
     def submit(self, request: Any) -> Promise[Any]:
         self.asked.append(request)
@@ -83,16 +83,19 @@ class Port:
         if self.held is not None:
             self.held.append((request, later))
         else:
-            later.resolve(self._decide(request))
+            self._decide(request, later)
         return later
 
-    def _decide(self, request: Any) -> Any:
+    def _decide(self, request: Any, promise: Promise[Any]) -> None:
         if self.refusal is not None:
-            return self.refusal
+            promise.fail(self.refusal)
+            return
         try:
-            return self._cluster.decide(request)
+            reply = self._cluster.decide(request)
         except KafkaError as error:
-            return error
+            promise.fail(error)
+        else:
+            promise.resolve(reply)
 
 
 class Quorum:

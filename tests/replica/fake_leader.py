@@ -150,14 +150,14 @@ class Leader:
 
     def send(
         self, broker_id: int, request: Request[T], *, timeout_ms: float, purpose: str = ""
-    ) -> Promise[T | PeerFailed]:
-        answer: Promise[T | PeerFailed] = Promise()
+    ) -> Promise[T]:
+        answer: Promise[T] = Promise()
         self.asked.append((broker_id, purpose))
         if self.refusals:
             self.refusals -= 1
-            answer.resolve(PeerFailed("nobody listens there", refused=True))
+            answer.fail(PeerFailed("nobody listens there", refused=True))
         elif self.is_silent:
-            self.world.call_later(timeout_ms, lambda: answer.resolve(PeerFailed("not answered in time")))
+            self.world.call_later(timeout_ms, lambda: answer.fail(PeerFailed("not answered in time")))
         elif request.api is Api.FETCH:
             self._fetch(request, answer, purpose)
         else:

@@ -14,7 +14,6 @@ from penstock.metadata.config_table import BROKER_SETTINGS
 from penstock.replica.fetchers import Fetchers
 from penstock.replica.partition import Durability, Partition, SyncLane
 from penstock.vfs import MemoryDisk
-from penstock.wire.peers import PeerFailed
 from penstock.wire.request import Request
 
 NAME = TopicPartition("orders", 0)
@@ -84,7 +83,7 @@ class Brokers:
 
     def send(
         self, broker_id: int, request: Request[object], *, timeout_ms: float, purpose: str = ""
-    ) -> Promise[object | PeerFailed]:
+    ) -> Promise[object]:
         return self.brokers[broker_id].leader.send(broker_id, request, timeout_ms=timeout_ms, purpose=purpose)
 
     def elect(self, leader: int, epoch: int) -> Broker:

@@ -434,7 +434,7 @@ def test_a_refusal_of_everything_is_asked_again_unless_it_is_settled_by_then() -
     led.world.advance(0)
     [(_, later)] = led.desk.asked
     led.desk.asked = []
-    later.resolve(KafkaError("stale", ErrorCode.STALE_BROKER_EPOCH))
+    later.fail(KafkaError("stale", ErrorCode.STALE_BROKER_EPOCH))
     led.lead(isr=(1, 2, 3))
     led.world.advance(RETRY_MS)
     assert led.wishes == []

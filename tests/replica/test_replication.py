@@ -18,7 +18,6 @@ from penstock.replica.fetchers import Fetchers
 from penstock.replica.partition import Durability, Partition, SyncLane
 from penstock.vfs import MemoryDisk
 from penstock.wire import KAFKA_RANGES, Api
-from penstock.wire.peers import PeerFailed
 from penstock.wire.request import Request
 
 T = TypeVar("T")
@@ -39,10 +38,10 @@ class Link:
 
     def send(
         self, broker_id: int, request: Request[T], *, timeout_ms: float, purpose: str = ""
-    ) -> Promise[T | PeerFailed]:
+    ) -> Promise[T]:
         assert broker_id == LEADER
         self.requests += 1
-        answer: Promise[T | PeerFailed] = Promise()
+        answer: Promise[T] = Promise()
         if purpose not in self.clients:
             self.clients[purpose], self.asked[purpose] = self.node.client(), deque()
         self.asked[purpose].append((request, answer))

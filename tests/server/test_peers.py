@@ -47,7 +47,7 @@ def run(scene: Callable[[PeerConnections], Awaitable[None]]) -> None:
 
 async def answered(later: Promise[Any]) -> Any:
     future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-    later.then(future.set_result)
+    later.then(future.set_result, future.set_result)
     return await asyncio.wait_for(future, 30)
 
 

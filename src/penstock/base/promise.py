@@ -1,10 +1,11 @@
-"""A reply that is not there yet: a value, or the error that came instead of it.
+"""A reply that is not known yet: later a value, or the error instead of it.
 
-The side that gives a promise out calls `resolve` or `fail`, once. The side that waits is called with the value or with
-the error: at once if the promise is settled already. `base.steps` waits for promises in code that reads from top to
-bottom.
+The side that returns a promise calls `resolve` or `fail`, once. The side that waits passes two callbacks to `then`, of
+which one is called when the promise is settled, or at once if it already is. An error goes to `on_error` only.
+`base.steps` waits for promises in code that reads from top to bottom, and raises their errors there.
 """
 
+import logging
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
@@ -13,29 +14,31 @@ from penstock.base.metrics import Asked
 
 T = TypeVar("T")
 
+logger = logging.getLogger(__name__)
+
+
+def _log_unexpected(error: KafkaError) -> None:
+    logger.error("a promise without an error handler failed: %s", error, exc_info=error)
+
 
 class Promise(Generic[T]):
     __slots__ = ("_on_error", "_on_value", "asked", "error", "is_settled", "value")
 
     value: T
-    """Set once the promise is resolved."""
+    """Set when the promise is resolved. A failed promise has none."""
     holds = False
     """Whether the client's next request waits until this one is settled."""
 
     def __init__(self) -> None:
         self.is_settled = False
         self.error: KafkaError | None = None
-        """Set once the promise has failed."""
+        """Set when the promise fails."""
         self._on_value: Callable[[T], Any] | None = None
         self._on_error: Callable[[KafkaError], Any] | None = None
         self.asked: Asked | None = None
         """Measures how long a client waits for its reply."""
 
     def resolve(self, value: T) -> None:
-        """Settle with a value. A `KafkaError` as the value fails the promise."""
-        if isinstance(value, KafkaError):
-            self.fail(value)
-            return
         assert not self.is_settled, "a promise is settled once"
         self.is_settled = True
         self.value = value
@@ -46,20 +49,23 @@ class Promise(Generic[T]):
         assert not self.is_settled, "a promise is settled once"
         self.is_settled = True
         self.error = error
-        self.value = error  # type: ignore[assignment]
-        if self._on_value is not None:
-            (self._on_error or self._on_value)(error)  # type: ignore[arg-type]
+        if self._on_error is not None:
+            self._on_error(error)
 
-    def then(self, on_value: Callable[[T], Any], on_error: Callable[[KafkaError], Any] | None = None) -> None:
-        """Call one of the two when the promise is settled. Without `on_error`, `on_value` gets the error. A promise
-        has one waiter."""
+    def then(
+        self, on_value: Callable[[T], Any], on_error: Callable[[KafkaError], Any] = _log_unexpected
+    ) -> None:
+        """Call one of the two when the promise is settled. A promise has one waiter.
+
+        Leave out `on_error` only if the promise never fails: an error is then a fault of the program, and is logged.
+        """
         assert self._on_value is None, "a promise has one waiter"
         self._on_value, self._on_error = on_value, on_error
         if self.is_settled:
-            if self.error is not None:
-                (on_error or on_value)(self.error)  # type: ignore[arg-type]
-            else:
+            if self.error is None:
                 on_value(self.value)
+            else:
+                on_error(self.error)
 
 
 class HoldingPromise(Promise[T]):

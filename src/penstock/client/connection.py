@@ -16,11 +16,12 @@ from collections import deque
 from typing import Any, Generic, TypeVar
 
 from penstock import __version__
-from penstock.base.errors import ErrorCode
+from penstock.base.errors import ErrorCode, KafkaError
 from penstock.wire import (
     KAFKA_RANGES,
     Api,
     MalformedResponse,
+    RequestRejected,
     VersionRange,
     cut_frames,
     parse_response_header,
@@ -55,8 +56,8 @@ class Call(Generic[T]):
         self.correlation_id = correlation_id
         self.is_done = False
         self.reply: T | None = None
-        self.error: Exception | None = None
-        """Why there will be no answer: the connection ended."""
+        self.error: KafkaError | None = None
+        """Why there is no reply: the connection has ended, or the response rejects the request."""
 
     def result(self) -> T:
         if self.error is not None:
@@ -124,7 +125,7 @@ class Conversation:
         body = request.write(version)
         self._next_id = 0 if self._next_id == _CORRELATION_ID_MAX else self._next_id + 1
         self._outgoing.append(request_frame(request.api, version, call.correlation_id, self._client_id, body))
-        if request.is_settled:
+        if request.has_response:
             self._pending.append(call)
         else:
             call.is_done = True
@@ -181,7 +182,10 @@ class Conversation:
         if not self.is_ready:
             self._be_greeted(call, body)
             return None
-        call.reply = call.request.read(body, call.version)
+        try:
+            call.reply = call.request.read(body, call.version)
+        except RequestRejected as error:
+            call.error = error
         call.is_done = True
         return call
 
@@ -200,7 +204,7 @@ class Conversation:
         self.versions = theirs
         self.is_ready = True
 
-    def fail(self, error: Exception) -> None:
+    def fail(self, error: KafkaError) -> None:
         """The connection has ended: fail all pending calls."""
         for call in self._pending:
             call.error = error

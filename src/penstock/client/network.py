@@ -120,7 +120,7 @@ class SocketLink:
     def close(self) -> None:
         self._close(ConnectionLost(f"the connection to {self.address} was closed"))
 
-    def _close(self, error: Exception) -> None:
+    def _close(self, error: KafkaError) -> None:
         if self.is_open:
             self.is_open = False
             self.socket.close()

@@ -315,7 +315,7 @@ class Sender(Generic[B]):
         except ClientError as error:
             self._failure = error
             return
-        if not flight.call.request.is_settled:
+        if not flight.call.request.has_response:
             for partition, batch in left.items():
                 self._acknowledge(self._queues[partition], batch, NO_OFFSET)
             return
@@ -427,5 +427,5 @@ def produce_request(
         return response._replace(topics=[(keys.name(key), inner) for key, inner in response.topics])
 
     newest = min(keys.newest(VERSION_MAX, TOPIC_IDS), settings.version_max)
-    is_settled = settings.acks != 0
-    return Request(Api.PRODUCE, settings.version_min, newest, write, read, is_settled=is_settled)
+    has_response = settings.acks != 0
+    return Request(Api.PRODUCE, settings.version_min, newest, write, read, has_response=has_response)

@@ -4,11 +4,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.errors import ErrorCode
 from penstock.controlplane.wire_conversion import (
     MISSING_RESULT,
+    check_response,
     error_code_of,
-    response_error,
     uuid_from_wire,
     uuid_to_wire,
     wire_request,
@@ -27,7 +27,7 @@ from penstock.metadata.controller.requests import (
     UnregisterBroker,
 )
 from penstock.metadata.records import Endpoint, SupportedFeature
-from penstock.wire import Api
+from penstock.wire import Api, RequestRejected
 from penstock.wire.request import Request
 
 
@@ -45,18 +45,18 @@ def register_broker(request: RegisterBroker) -> Request[Any]:
             previous_broker_epoch=request.previous_epoch,
         )
 
-    def parse(response: Any) -> int | KafkaError:
-        refusal = response_error(response)
-        if refusal is not None and refusal.code is ErrorCode.INCONSISTENT_CLUSTER_ID:
-            why = (
+    def parse(response: Any) -> int:
+        if error_code_of(response) is ErrorCode.INCONSISTENT_CLUSTER_ID:
+            raise RequestRejected(
                 f"the data directory belongs to cluster {request.cluster_id}, but the configured controllers belong "
                 "to another cluster"
                 if request.cluster_id
                 else "the data directory is new, and the cluster's metadata does not contain its id: set cluster.id "
-                "to the controllers' value"
+                "to the controllers' value",
+                ErrorCode.INCONSISTENT_CLUSTER_ID,
             )
-            return KafkaError(why, refusal.code)
-        return refusal or int(response.broker_epoch)
+        check_response(response)
+        return int(response.broker_epoch)
 
     # Version 3 has the previous broker epoch, without which every restart counts as unclean.
     return wire_request(Api.BROKER_REGISTRATION, 3, build, parse)
@@ -93,10 +93,9 @@ def broker_heartbeat(request: BrokerHeartbeat) -> Request[Any]:
             cordoned_log_dirs=None if cordoned is None else tuple(uuid_to_wire(each) for each in cordoned),
         )
 
-    def parse(response: Any) -> HeartbeatReply | KafkaError:
-        return response_error(response) or HeartbeatReply(
-            response.is_caught_up, response.is_fenced, response.should_shut_down
-        )
+    def parse(response: Any) -> HeartbeatReply:
+        check_response(response)
+        return HeartbeatReply(response.is_caught_up, response.is_fenced, response.should_shut_down)
 
     # Version 1 has offline directories, version 2 cordoned ones.
     return wire_request(Api.BROKER_HEARTBEAT, 1 if request.cordoned_dirs is None else 2, build, parse)
@@ -129,10 +128,8 @@ def alter_partition(request: AlterPartition) -> Request[Any]:
             ),
         )
 
-    def parse(response: Any) -> tuple[IsrChanged, ...] | KafkaError:
-        refusal = response_error(response)
-        if refusal is not None:
-            return refusal
+    def parse(response: Any) -> tuple[IsrChanged, ...]:
+        check_response(response)
         found = {
             (uuid_from_wire(topic.topic_id), row.partition_index): row
             for topic in response.topics
@@ -171,10 +168,9 @@ def allocate_producer_ids(request: AllocateProducerIds) -> Request[Any]:
     def build(make: Any) -> Any:
         return make.AllocateProducerIdsRequest(broker_id=request.broker_id, broker_epoch=request.broker_epoch)
 
-    def parse(response: Any) -> ProducerIdBlock | KafkaError:
-        return response_error(response) or ProducerIdBlock(
-            response.producer_id_start, response.producer_id_len
-        )
+    def parse(response: Any) -> ProducerIdBlock:
+        check_response(response)
+        return ProducerIdBlock(response.producer_id_start, response.producer_id_len)
 
     return wire_request(Api.ALLOCATE_PRODUCER_IDS, 0, build, parse)
 
@@ -189,7 +185,7 @@ def register_controller(request: RegisterController) -> Request[Any]:
             features=_features(make, request.features),
         )
 
-    return wire_request(Api.CONTROLLER_REGISTRATION, 0, build, response_error)
+    return wire_request(Api.CONTROLLER_REGISTRATION, 0, build, check_response)
 
 
 def unregister_broker(request: UnregisterBroker) -> Request[Any]:
@@ -197,5 +193,5 @@ def unregister_broker(request: UnregisterBroker) -> Request[Any]:
         Api.UNREGISTER_BROKER,
         0,
         lambda make: make.UnregisterBrokerRequest(broker_id=request.broker_id),
-        response_error,
+        check_response,
     )

@@ -10,12 +10,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from penstock.base.errors import KafkaError
 from penstock.controlplane import broker_requests as brokers
 from penstock.controlplane.wire_conversion import (
     MISSING_RESULT,
-    not_controller_error,
-    response_error,
+    check_is_controller,
+    check_response,
     result_of,
     timeout_of,
     uuid_from_wire,
@@ -62,10 +61,10 @@ def _create_topics(request: r.CreateTopics, wait_ms: float) -> Request[Any]:
             validate_only=request.validate_only,
         )
 
-    def parse(response: Any) -> tuple[r.CreatedTopic, ...] | KafkaError:
+    def parse(response: Any) -> tuple[r.CreatedTopic, ...]:
         rows = {row.name: row for row in response.topics}
-        refusal = not_controller_error(result_of(row) for row in rows.values())
-        return refusal or tuple(_created(topic.name, rows.get(topic.name)) for topic in request.topics)
+        check_is_controller(result_of(row) for row in rows.values())
+        return tuple(_created(topic.name, rows.get(topic.name)) for topic in request.topics)
 
     # Version 7 returns the topic id, which `image_wait` looks up in the image.
     return wire_request(Api.CREATE_TOPICS, 7, build, parse)
@@ -85,14 +84,12 @@ def _delete_topics(request: r.DeleteTopics, wait_ms: float) -> Request[Any]:
         by_id = [make.DeleteTopicState(name=None, topic_id=uuid_to_wire(each)) for each in request.ids]
         return make.DeleteTopicsRequest(topics=(*named, *by_id), timeout=timeout_of(wait_ms))
 
-    def parse(response: Any) -> tuple[r.DeletedTopic, ...] | KafkaError:
+    def parse(response: Any) -> tuple[r.DeletedTopic, ...]:
         rows = [
             r.DeletedTopic(row.name, uuid_from_wire(row.topic_id), result_of(row))
             for row in response.responses
         ]
-        refusal = not_controller_error(row.result for row in rows)
-        if refusal is not None:
-            return refusal
+        check_is_controller(row.result for row in rows)
         named = {row.name: row for row in rows}
         by_id = {row.topic_id: row for row in rows}
         return (
@@ -122,9 +119,10 @@ def _create_partitions(request: r.CreatePartitions, wait_ms: float) -> Request[A
             validate_only=request.validate_only,
         )
 
-    def parse(response: Any) -> tuple[r.TopicResult, ...] | KafkaError:
+    def parse(response: Any) -> tuple[r.TopicResult, ...]:
         results = {row.name: result_of(row) for row in response.results}
-        return not_controller_error(results.values()) or tuple(
+        check_is_controller(results.values())
+        return tuple(
             r.TopicResult(each.topic, results.get(each.topic, MISSING_RESULT)) for each in request.topics
         )
 
@@ -155,8 +153,9 @@ def _elect_leaders(request: r.ElectLeaders, wait_ms: float) -> Request[Any]:
             timeout=timeout_of(wait_ms),
         )
 
-    def parse(response: Any) -> tuple[r.ElectionResult, ...] | KafkaError:
-        return response_error(response) or tuple(
+    def parse(response: Any) -> tuple[r.ElectionResult, ...]:
+        check_response(response)
+        return tuple(
             r.ElectionResult(topic.topic, row.partition_id, result_of(row))
             for topic in response.replica_election_results
             for row in topic.partition_result
@@ -187,10 +186,8 @@ def _alter_reassignments(request: r.AlterReassignments, wait_ms: float) -> Reque
             ),
         )
 
-    def parse(response: Any) -> tuple[r.ReassignmentResult, ...] | KafkaError:
-        refusal = response_error(response)
-        if refusal is not None:
-            return refusal
+    def parse(response: Any) -> tuple[r.ReassignmentResult, ...]:
+        check_response(response)
         results = {
             (topic.name, row.partition_index): result_of(row)
             for topic in response.responses
@@ -221,8 +218,9 @@ def _list_reassignments(request: r.ListReassignments, wait_ms: float) -> Request
             ),
         )
 
-    def parse(response: Any) -> tuple[r.Reassignment, ...] | KafkaError:
-        return response_error(response) or tuple(
+    def parse(response: Any) -> tuple[r.Reassignment, ...]:
+        check_response(response)
+        return tuple(
             r.Reassignment(
                 topic.name,
                 row.partition_index,
@@ -281,11 +279,10 @@ def _incremental_alter_configs(request: r.IncrementalAlterConfigs) -> Request[An
     )
 
 
-def _altered(resources: Iterable[Resource], response: Any) -> dict[Resource, Result] | KafkaError:
+def _altered(resources: Iterable[Resource], response: Any) -> dict[Resource, Result]:
     results = {Resource(row.resource_type, row.resource_name): result_of(row) for row in response.responses}
-    return not_controller_error(results.values()) or {
-        each: results.get(each, MISSING_RESULT) for each in resources
-    }
+    check_is_controller(results.values())
+    return {each: results.get(each, MISSING_RESULT) for each in resources}
 
 
 def _update_features(request: r.UpdateFeatures, wait_ms: float) -> Request[Any]:
@@ -301,8 +298,9 @@ def _update_features(request: r.UpdateFeatures, wait_ms: float) -> Request[Any]:
             validate_only=request.validate_only,
         )
 
-    def parse(response: Any) -> dict[str, Result] | KafkaError:
-        return response_error(response) or {each.name: r.OK for each in request.updates}
+    def parse(response: Any) -> dict[str, Result]:
+        check_response(response)
+        return {each.name: r.OK for each in request.updates}
 
     # Version 1 has the upgrade type. The controller applies all updates or none.
     return wire_request(Api.UPDATE_FEATURES, 1, build, parse)

@@ -1,7 +1,7 @@
 """Building blocks for requests to a controller on another node.
 
 `wire_request` builds a request with kio and parses its response into what the controller in this process would have
-returned: its reply, or the `KafkaError` that rejects the whole request.
+returned. An error that rejects the whole request raises `RequestRejected`, which fails the request's promise.
 """
 
 from collections.abc import Callable, Iterable
@@ -13,7 +13,7 @@ from uuid import UUID
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Uuid
 from penstock.metadata import NO_UUID, Result
-from penstock.wire import Api
+from penstock.wire import Api, RequestRejected
 from penstock.wire.request import Request, through_kio
 
 TIMEOUT_MS_MAX = 2**31 - 1
@@ -51,23 +51,21 @@ def result_of(part: Any) -> Result:
     return Result(error_code_of(part), getattr(part, "error_message", None))
 
 
-def response_error(response: Any) -> KafkaError | None:
-    """The top-level error of a response."""
+def check_response(response: Any) -> None:
+    """Raise the top-level error of a response."""
     code = error_code_of(response)
-    if code is ErrorCode.NONE:
-        return None
-    message = getattr(response, "error_message", None)
-    return KafkaError(message or f"the controller returned {code.name}", code)
+    if code is not ErrorCode.NONE:
+        message = getattr(response, "error_message", None)
+        raise RequestRejected(message or f"the controller returned {code.name}", code)
 
 
-def not_controller_error(results: Iterable[Result]) -> KafkaError | None:
-    """The error of a response without a top-level error whose every row is NOT_CONTROLLER."""
+def check_is_controller(results: Iterable[Result]) -> None:
+    """Raise NOT_CONTROLLER if each row of a response without a top-level error has that error."""
     rows = list(results)
     if rows and all(each.code is ErrorCode.NOT_CONTROLLER for each in rows):
-        return KafkaError(
+        raise RequestRejected(
             rows[0].message or "the broker is not the active controller", ErrorCode.NOT_CONTROLLER
         )
-    return None
 
 
 def timeout_of(wait_ms: float) -> timedelta:

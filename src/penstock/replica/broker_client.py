@@ -73,11 +73,11 @@ class BrokerClient:
 
     def send(
         self, broker_id: int, request: Request[T], *, timeout_ms: float, purpose: str = ""
-    ) -> Promise[T | PeerFailed]:
-        """As `Peers.ask`. Fails with `PeerFailed`."""
+    ) -> Promise[T]:
+        """As `Peers.ask`."""
         to = self.address(broker_id)
         if to is not None:
             return self._peers.ask(to, request, timeout_ms=timeout_ms, purpose=purpose)
-        response: Promise[T | PeerFailed] = Promise()
+        response: Promise[T] = Promise()
         response.fail(PeerFailed(f"broker {broker_id} is not registered"))
         return response

@@ -47,10 +47,8 @@ class PeerConnections:
         self._open: dict[tuple[Address, str], PeerConnection] = {}
         self._is_closed = False
 
-    def ask(
-        self, to: Address, request: Request[T], *, timeout_ms: float, purpose: str = ""
-    ) -> Promise[T | PeerFailed]:
-        response: Promise[T | PeerFailed] = Promise()
+    def ask(self, to: Address, request: Request[T], *, timeout_ms: float, purpose: str = "") -> Promise[T]:
+        response: Promise[T] = Promise()
         if self._is_closed:
             response.fail(PeerFailed("this node is stopping"))
             return response
@@ -157,10 +155,10 @@ class PeerConnection(asyncio.BufferedProtocol):
             sent = self._sent.popleft()
             sent.timer.cancel()
             try:
-                if isinstance(call.reply, KafkaError):  # the peer rejected the request
-                    sent.response.fail(call.reply)
-                else:
+                if call.error is None:
                     sent.response.resolve(call.reply)
+                else:
+                    sent.response.fail(call.error)
             except Exception:  # handle the remaining responses all the same
                 logger.exception("unexpected error while handling a response of node %s", self._to)
 

@@ -27,7 +27,7 @@ from .catalogue import (
     api_versions_reply,
     is_flexible,
 )
-from .errors import BadFrame, MalformedRequest, MalformedResponse, UnsupportedVersion
+from .errors import BadFrame, MalformedRequest, MalformedResponse, RequestRejected, UnsupportedVersion
 from .fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -103,6 +103,7 @@ __all__ = [
     "RecordError",
     "Repeated",
     "RequestHeader",
+    "RequestRejected",
     "Served",
     "SnapshotId",
     "TopicKey",

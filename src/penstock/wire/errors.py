@@ -1,6 +1,6 @@
-"""Errors of malformed bytes.
+"""Errors of reading a peer's bytes.
 
-Reading a peer's bytes raises one of these and nothing else. The connection is closed, and the broker continues.
+Malformed bytes raise one of the first four and nothing else: the connection is closed, and the broker continues.
 """
 
 from penstock.base.errors import ErrorCode, KafkaError
@@ -28,3 +28,7 @@ class MalformedResponse(KafkaError):
     """On the client's side: a complete frame that is not a valid response."""
 
     code = ErrorCode.CORRUPT_MESSAGE
+
+
+class RequestRejected(KafkaError):
+    """On the client's side: a valid response that rejects the whole request. Only this request fails."""

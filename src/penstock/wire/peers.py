@@ -34,7 +34,6 @@ class PeerFailed(KafkaError):
 
 
 class Peers(Protocol):
-    def ask(
-        self, to: Address, request: Request[T], *, timeout_ms: float, purpose: str = ""
-    ) -> Promise[T | PeerFailed]:
-        """Answered with what the request's own reader makes of the response, or with a `PeerFailed`."""
+    def ask(self, to: Address, request: Request[T], *, timeout_ms: float, purpose: str = "") -> Promise[T]:
+        """Resolved with what `request.read` returns. Fails with `RequestRejected` if the response rejects the request,
+        and with `PeerFailed` if there is no valid response within the timeout."""

@@ -26,8 +26,8 @@ class Request(Generic[T]):
     write: Callable[[int], bytes]
     """From a version to the body."""
     read: Callable[[memoryview, int], T]
-    """From the body of a response and its version to its value; raises MalformedResponse."""
-    is_settled: bool = True
+    """From the body of a response and its version to its value. Raises MalformedResponse, or RequestRejected."""
+    has_response: bool = True
     """False for Produce with acks=0, which gets no response."""
 
 

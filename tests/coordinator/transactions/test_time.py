@@ -18,7 +18,7 @@ from penstock.coordinator.transactions import (
 )
 from penstock.coordinator.transactions.coordinator import RETRY_MS
 from penstock.coordinator.transactions.expiry import IDS_A_SLICE, TOMBSTONE_BYTES_MAX
-from penstock.coordinator.transactions.timers import Timers
+from penstock.coordinator.transactions.timers import TransactionTimers
 
 DAY_MS = 24 * 60 * 60 * 1000
 HOUR_MS = 60 * 60 * 1000
@@ -260,7 +260,7 @@ def test_nothing_is_due_before_the_coordinator_is_loaded() -> None:
 
 
 def test_an_alarm_moves_forward_but_never_back() -> None:
-    timers = Timers()
+    timers = TransactionTimers()
     timers.wake("a", 50)
     timers.wake("a", 70)
     timers.wake("a", 30)

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.gateway.producing_world import TOPIC, Desk
 
-from penstock.base.errors import KafkaError
 from penstock.gateway.idempotency import topic_keys
 from penstock.gateway.shared.producer import NewRecord, RecordPosition
 
@@ -64,9 +63,8 @@ class Run:
         value = b"%d" % self.written + b"x" * 200
         return NewRecord(TOPIC, b"k%d" % (key % 5), value, (), partition, f"i{key}")
 
-    def take(self, key: int, outcome: object) -> None:
-        assert isinstance(outcome, RecordPosition), outcome
-        assert self.known.setdefault(key, outcome) == outcome, f"key {key} was {self.known[key]}"
+    def take(self, key: int, position: RecordPosition) -> None:
+        assert self.known.setdefault(key, position) == position, f"key {key} was {self.known[key]}"
 
     def run(self, step: Step) -> None:
         desk = self.desk
@@ -80,15 +78,17 @@ class Run:
         }
         if step.what in ("produce", "produce all"):
             records = [self.record(key, step.number % 2 if step.number else None) for key in step.keys]
-            for key, outcome in zip(step.keys, desk.produce_all(*records), strict=True):
-                self.take(key, outcome)
+            for key, result in zip(step.keys, desk.produce_all(*records), strict=True):
+                assert result.error is None
+                self.take(key, RecordPosition(result.partition, result.offset))
         elif step.what == "begin":
             # Its answer may come, or the node may end first; and then it may have been written or not.
             [key] = step.keys
             later = desk.producing.produce_all(desk.session, [self.record(key)])
             desk.world.advance(step.number)
             if later.is_settled:
-                self.take(key, later.value[0])
+                [result] = later.value
+                self.take(key, RecordPosition(result.partition, result.offset))
         else:
             act[step.what]()
         self.check()
@@ -112,9 +112,8 @@ def test_a_key_has_one_place_whatever_happens(topic: str) -> None:
             run.run(step)
         run.run(Step("kill"))
         for key, place in run.known.items():
-            [outcome] = run.desk.produce_all(run.record(key))
-            assert not isinstance(outcome, KafkaError), outcome
-            assert outcome == place
+            [result] = run.desk.produce_all(run.record(key))
+            assert result == (*place, None, False)
 
     recent_max, topic_keys.RECENT_MAX = topic_keys.RECENT_MAX, 4
     try:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.gateway.producing_world import Desk
 
-from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.errors import ErrorCode
 from penstock.gateway.idempotency import digest_of
 from penstock.gateway.idempotency.keys import MARK
 from penstock.gateway.idempotency.log_reading import has_key
@@ -78,9 +78,8 @@ def test_a_partition_that_is_led_anew_is_read_before_a_key_is_new() -> None:
     desk = Desk()
     placed = desk.produce(partition=0, idempotency_key="mine")
     desk.partition().leader_epoch += 1  # ahead of the image, as it is for a moment
-    outcome = desk.outcome(desk.begin(partition=0, idempotency_key="unknown"))
-    assert isinstance(outcome, KafkaError)
-    assert outcome.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    error = desk.error(desk.begin(partition=0, idempotency_key="unknown"))
+    assert error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert desk.produce(partition=0, idempotency_key="mine") == placed == RecordPosition(0, 0)
 
 

@@ -80,9 +80,9 @@ def test_a_reply_is_read_as_it_was_written(asked: Any, reply: Any) -> None:
 
 def test_a_refusal_and_a_conflict_come_back_as_they_were_raised() -> None:
     asked = messages.Leave("g", "alice")
-    refused = messages.read_reply(asked, messages.write_reply(KafkaError("moved", ErrorCode.NOT_COORDINATOR)))
-    assert isinstance(refused, KafkaError)
-    assert (str(refused), refused.code) == ("moved", ErrorCode.NOT_COORDINATOR)
+    with pytest.raises(KafkaError) as refused:
+        messages.read_reply(asked, messages.write_reply(KafkaError("moved", ErrorCode.NOT_COORDINATOR)))
+    assert (str(refused.value), refused.value.code) == ("moved", ErrorCode.NOT_COORDINATOR)
     for assignments in (None, {"orders": [1]}):
         conflict = messages.read_reply(
             asked, messages.write_reply(Conflict("not_assigned", "no", assignments))
@@ -129,4 +129,5 @@ def test_a_newer_node_may_say_more() -> None:
 def test_no_bytes_raise_anything_else(data: bytes) -> None:
     with suppress(KafkaError):
         messages.read(data)
-    messages.read_reply(MESSAGES[0], data)
+    with suppress(KafkaError):
+        messages.read_reply(MESSAGES[0], data)

@@ -31,7 +31,7 @@ class Desk:
     def outcomes(self) -> list[Any]:
         assert self.call.is_settled
         return [
-            each.outcome.code if isinstance(each.outcome, KafkaError) else each.outcome
+            RecordPosition(each.partition, each.offset) if each.error is None else each.error.code
             for each in self.call.value
         ]
 
@@ -40,12 +40,12 @@ class Desk:
 @pytest.mark.parametrize("record", [PLAIN, KEYED])
 def test_a_record_whose_leader_moves_is_tried_again(record: NewRecord, code: ErrorCode) -> None:
     desk = Desk(record, record)
-    desk.call.settled(1, KafkaError("moved", code))
-    desk.call.settled(0, KafkaError("moved", code))
+    desk.call.failed(1, KafkaError("moved", code))
+    desk.call.failed(0, KafkaError("moved", code))
     desk.world.advance(RETRY_MS)
     assert desk.tried == [[0, 1]]  # together, and in their order
-    desk.call.settled(0, RecordPosition(0, 5))
-    desk.call.settled(1, RecordPosition(0, 6))
+    desk.call.written(0, RecordPosition(0, 5))
+    desk.call.written(1, RecordPosition(0, 6))
     assert desk.outcomes() == [RecordPosition(0, 5), RecordPosition(0, 6)]
 
 
@@ -53,24 +53,24 @@ def test_a_record_that_may_be_written_is_tried_again_only_with_its_key() -> None
     """Without one nobody could tell whether it is there."""
     desk = Desk(PLAIN, KEYED)
     for place in (0, 1):
-        desk.call.settled(place, PeerFailed("lost"), is_in_doubt=True)
+        desk.call.failed(place, PeerFailed("lost"), is_in_doubt=True)
     desk.world.advance(RETRY_MS)
     assert desk.tried == [[1]]
-    desk.call.settled(1, RecordPosition(0, 5))
+    desk.call.written(1, RecordPosition(0, 5))
     assert desk.outcomes() == [ErrorCode.REQUEST_TIMED_OUT, RecordPosition(0, 5)]
 
 
 @pytest.mark.parametrize("code", [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.MESSAGE_TOO_LARGE])
 def test_what_would_be_refused_again_is_told(code: ErrorCode) -> None:
     desk = Desk(KEYED)
-    desk.call.settled(0, KafkaError("refused", code))
+    desk.call.failed(0, KafkaError("refused", code))
     assert desk.outcomes() == [code]
 
 
 def test_nothing_is_tried_for_ever() -> None:
     desk = Desk(KEYED)
     while not desk.call.is_settled:
-        desk.call.settled(0, KafkaError("moved", ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        desk.call.failed(0, KafkaError("moved", ErrorCode.NOT_LEADER_OR_FOLLOWER))
         desk.world.advance(RETRY_MS)
         assert len(desk.tried) <= PATIENCE_MS // RETRY_MS
     assert desk.outcomes() == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
@@ -79,5 +79,5 @@ def test_nothing_is_tried_for_ever() -> None:
 def test_a_node_that_was_sent_a_record_tries_once() -> None:
     """Who sent it tries again."""
     desk = Desk(KEYED, patience_ms=0)
-    desk.call.settled(0, KafkaError("moved", ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    desk.call.failed(0, KafkaError("moved", ErrorCode.NOT_LEADER_OR_FOLLOWER))
     assert desk.outcomes() == [ErrorCode.NOT_LEADER_OR_FOLLOWER]

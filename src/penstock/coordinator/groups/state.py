@@ -8,7 +8,7 @@ from penstock.base.outcome import Outcome
 from .classic.group import ClassicGroup
 from .offset_store import OffsetStore
 from .settings import GroupSettings, Topics
-from .timers import Timers
+from .timers import GroupTimers
 
 if TYPE_CHECKING:
     from random import Random
@@ -23,7 +23,7 @@ class CoordinatorState:
     rng: "Random"
     groups: "dict[str, ClassicGroup | ConsumerGroup]" = field(default_factory=dict)
     offsets: OffsetStore = field(default_factory=OffsetStore)
-    timers: Timers[Outcome[None]] = field(default_factory=Timers)
+    timers: GroupTimers[Outcome[None]] = field(default_factory=GroupTimers)
     now_ms: int = 0
     """The time of the current request or timer."""
 

@@ -12,7 +12,7 @@ Name = tuple[str, ...]
 T = TypeVar("T")
 
 
-class Timers(Generic[T]):
+class GroupTimers(Generic[T]):
     __slots__ = ("_heap", "_queued", "_sequence", "_set")
 
     def __init__(self) -> None:

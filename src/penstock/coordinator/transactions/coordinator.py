@@ -54,7 +54,7 @@ from .requests import (
 )
 from .schema import Record, decode_key, decode_value, encode_key
 from .state import State, Transaction, from_value
-from .timers import Timers
+from .timers import TransactionTimers
 
 logger = logging.getLogger(__name__)
 
@@ -100,7 +100,7 @@ class TransactionCoordinator:
         self._last_end = 0
         """Numbers the ends. Not reset by `unload`, so that late markers are recognised."""
         self._markers: list[Markers] = []
-        self._timers = Timers()
+        self._timers = TransactionTimers()
         self._expiry = ExpiryRound()
 
     # Loading.

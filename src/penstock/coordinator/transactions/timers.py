@@ -9,7 +9,7 @@ from heapq import heappop, heappush
 from penstock.base.ids import TimestampMs
 
 
-class Timers:
+class TransactionTimers:
     def __init__(self) -> None:
         self._heap: list[tuple[TimestampMs, str]] = []
         self._at_ms: dict[str, TimestampMs] = {}

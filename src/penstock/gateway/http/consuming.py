@@ -9,7 +9,7 @@ import msgspec
 
 from penstock.base.errors import KafkaError
 from penstock.base.steps import Steps
-from penstock.gateway.http.protocol.errors import about_topic
+from penstock.gateway.http.protocol.errors import topic_error
 from penstock.gateway.http.protocol.messages import HttpError, Query, Request, Response, Route, json
 from penstock.gateway.http.protocol.parameters import TOPIC_NAME
 from penstock.gateway.membership import Conflict
@@ -90,7 +90,7 @@ def _join(gateway: Any, request: Request) -> Steps[Response]:
             request.session, query["group"], query["consumer"], topics, query["session_timeout_ms"]
         )
     except KafkaError as error:
-        raise about_topic(error, topics[0]) from error
+        raise topic_error(error, topics[0]) from error
     return json({"status": "joined", "assignments": assignments})
 
 

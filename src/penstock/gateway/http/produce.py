@@ -1,7 +1,7 @@
-"""`POST /produce`: one record, or a list of them.
+"""`POST /produce`: one record, or a list of records.
 
-A record is answered with where it is, when it is durable. A list has a result for each record, in its order; it is
-refused whole where its form is wrong, and where not one of its records could be written.
+The response to a record is its position, sent when the record is durable. The response to a list has a result for each
+record, in the list's order. A malformed list, or one of which no record could be written, gets an error response.
 """
 
 from typing import TYPE_CHECKING, Annotated, TypeAlias
@@ -11,11 +11,11 @@ from msgspec.json import Encoder
 
 from penstock.base.errors import KafkaError
 from penstock.base.promise import Promise
-from penstock.gateway.http.protocol.errors import ErrorInfo, about_topic
-from penstock.gateway.http.protocol.messages import Answer, HttpError, Request, Response, Route
+from penstock.gateway.http.protocol.errors import ErrorInfo, error_response, topic_error
+from penstock.gateway.http.protocol.messages import Answer, Request, Response, Route
 from penstock.gateway.http.protocol.parameters import TOPIC_NAME
 from penstock.gateway.idempotency import IDEMPOTENCY_KEY_BYTES_MAX
-from penstock.gateway.shared.producer import NewRecord, PositionOrError
+from penstock.gateway.shared.producer import NewRecord, RecordPosition, RecordResult
 from penstock.metadata.controller.topics import NAME_LENGTH_MAX
 from penstock.records.builder import Headers
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from penstock.gateway.shared.gateway import Gateway
 
 RECORDS_MAX = 10_000
-"""Of a list: what is decoded, and answered, in one go."""
+"""Records of a list, which is decoded and answered in one step."""
 
 HEADERS_MAX = 1_000
 PARTITION_MAX = 2**31 - 1
@@ -36,7 +36,7 @@ _IN_BYTES = [
     {"maxLength": IDEMPOTENCY_KEY_BYTES_MAX // 2, "pattern": "^[\u0000-\u07ff]*$"},
     {"maxLength": IDEMPOTENCY_KEY_BYTES_MAX // 4},
 ]
-"""A schema counts characters: how many there may be depends on how many bytes each has."""
+"""JSON Schema counts characters, so the limit in bytes is one case for each number of bytes per character."""
 
 Base64: TypeAlias = Annotated[
     bytes,
@@ -116,19 +116,17 @@ ProduceBody: TypeAlias = (
 )
 
 
-def produce(gateway: "Gateway", request: Request) -> Promise[Answer | HttpError | KafkaError]:
+def produce(gateway: "Gateway", request: Request) -> Promise[Answer]:
     body: ProduceRecord | list[ProduceRecord] = request.body
-    answer: Promise[Answer | HttpError | KafkaError] = Promise()
+    answer: Promise[Answer] = Promise()
     if not isinstance(body, list):
         topic = body.topic
 
-        def placed(outcome: PositionOrError) -> None:
-            if isinstance(outcome, KafkaError):
-                answer.resolve(about_topic(outcome, topic))
-            else:
-                answer.resolve(
-                    Response(200, _encode(RecordMetadata(topic, outcome.partition, outcome.offset)))
-                )
+        def written(position: RecordPosition) -> None:
+            answer.resolve(Response(200, _encode(RecordMetadata(topic, position.partition, position.offset))))
+
+        def failed(error: KafkaError) -> None:
+            answer.resolve(error_response(topic_error(error, topic)))
 
         gateway.producer.produce(
             request.session,
@@ -138,23 +136,22 @@ def produce(gateway: "Gateway", request: Request) -> Promise[Answer | HttpError 
             headers=_headers(body) if body.headers else (),
             partition=body.partition,
             idempotency_key=body.idempotency_key,
-        ).then(placed)
+        ).then(written, failed)
         return answer
 
-    def all_placed(outcomes: list[PositionOrError]) -> None:
-        if all(isinstance(each, KafkaError) for each in outcomes):
-            [first, *_] = outcomes
-            assert isinstance(first, KafkaError)
-            answer.resolve(about_topic(first, body[0].topic))
+    def produced(results: list[RecordResult]) -> None:
+        first_error = results[0].error
+        if first_error is not None and all(each.error is not None for each in results):
+            answer.resolve(error_response(topic_error(first_error, body[0].topic)))
             return
-        results = [_result(each.topic, outcome) for each, outcome in zip(body, outcomes, strict=True)]
-        answer.resolve(Response(200, _encode(results)))
+        rows = [_row(each.topic, result) for each, result in zip(body, results, strict=True)]
+        answer.resolve(Response(200, _encode(rows)))
 
     records = [
         NewRecord(each.topic, each.key, each.value, _headers(each), each.partition, each.idempotency_key)
         for each in body
     ]
-    gateway.producer.produce_all(request.session, records).then(all_placed)
+    gateway.producer.produce_all(request.session, records).then(produced)
     return answer
 
 
@@ -166,10 +163,10 @@ def _headers(record: ProduceRecord) -> Headers:
     return [(each.key, each.value) for each in record.headers]
 
 
-def _result(topic: str, outcome: PositionOrError) -> ProduceResult:
-    if isinstance(outcome, KafkaError):
-        return ProduceResult(topic, error=ErrorInfo(outcome.code.name.lower(), str(outcome)))
-    return ProduceResult(topic, outcome.partition, outcome.offset)
+def _row(topic: str, result: RecordResult) -> ProduceResult:
+    if result.error is not None:
+        return ProduceResult(topic, error=ErrorInfo(result.error.code.name.lower(), str(result.error)))
+    return ProduceResult(topic, result.partition, result.offset)
 
 
 ROUTES = (

@@ -9,7 +9,7 @@ from msgspec import Meta
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import uuid_text
 from penstock.base.steps import Steps, next_tick
-from penstock.gateway.http.protocol.errors import about_topic
+from penstock.gateway.http.protocol.errors import topic_error
 from penstock.gateway.http.protocol.messages import HttpError, Query, Request, Response, Route, json
 from penstock.gateway.http.protocol.parameters import TopicName, topic_in
 from penstock.gateway.http.protocol.settings_json import TopicSettings, check_in_sync, new_texts
@@ -153,7 +153,7 @@ def _create(gateway: Any, request: Request) -> Steps[Response]:
     try:
         check(created.result, f"topic {wanted.name!r} could not be created")
     except KafkaError as error:
-        raise about_topic(error, wanted.name) from error
+        raise topic_error(error, wanted.name) from error
     made = TopicListing(
         wanted.name,
         uuid_text(created.topic_id),

@@ -8,7 +8,6 @@ A topic is here from its first key on. Its id names the directory: a topic that 
 
 import logging
 from functools import partial
-from typing import Any
 
 import msgspec
 
@@ -26,7 +25,7 @@ from penstock.gateway.idempotency.topic_files import (
 )
 from penstock.gateway.idempotency.topic_keys import FAILURES_MAX, TopicKeys
 from penstock.handlers.support.context import Context
-from penstock.metadata import Resource, ResourceType, Topic
+from penstock.metadata import Resource, ResourceType, Result, Topic
 from penstock.metadata.configs import broker_setting
 from penstock.metadata.controller.requests import ConfigChange, ConfigOp, IncrementalAlterConfigs
 from penstock.storage import Log
@@ -99,27 +98,29 @@ class IdempotencyKeys:
     def _is_marked(self, topic: Topic) -> bool:
         return self._context.image.config(Resource(ResourceType.TOPIC, topic.name)).get(MARK) == "true"
 
-    def open(self, topic: Topic) -> Promise[KafkaError | None]:
-        """Have the topic's keys read; from here on it has some, and other brokers are told so first."""
+    def open(self, topic: Topic) -> Promise[None]:
+        """Read the topic's keys. The topic is first marked as one that has keys, so that every broker knows it."""
         keys = self._topics.get(topic.id)
         if keys is None:
             keys = self._topics[topic.id] = self._new(topic)
         if self._is_marked(topic) or self._is_alone:
             return keys.logs.open(topic)
-        opened: Promise[KafkaError | None] = Promise()
+        opened: Promise[None] = Promise()
 
-        def marked(answer: Any) -> None:
-            result = answer if isinstance(answer, KafkaError) else next(iter(answer.values()))
-            if result.code is not ErrorCode.NONE:
-                why = str(result) if isinstance(result, KafkaError) else result.message
-                opened.resolve(KafkaError(f"{topic.name} cannot store idempotency keys: {why}", result.code))
+        def marked(results: dict[Resource, Result]) -> None:
+            [result] = results.values()
+            if result.code is ErrorCode.NONE:
+                keys.logs.open(topic).then(opened.resolve, opened.fail)
             else:
-                keys.logs.open(topic).then(opened.resolve)
+                not_marked(KafkaError(result.message or result.code.name, result.code))
 
-        self._mark(topic).then(marked)
+        def not_marked(error: KafkaError) -> None:
+            opened.fail(KafkaError(f"{topic.name} cannot store idempotency keys: {error}", error.code))
+
+        self._mark(topic).then(marked, not_marked)
         return opened
 
-    def _mark(self, topic: Topic) -> Promise[Any]:
+    def _mark(self, topic: Topic) -> Promise[dict[Resource, Result]]:
         mark = {Resource(ResourceType.TOPIC, topic.name): (ConfigChange(MARK, ConfigOp.SET, "true"),)}
         return self._context.controller.submit(IncrementalAlterConfigs(mark))
 
@@ -182,7 +183,7 @@ class IdempotencyKeys:
         elif keys.logs.is_ready(topic):
             keys.save()
         elif not keys.logs.is_opening:
-            keys.logs.open(topic).then(lambda error: keys.save() if error is None else keys.failed())
+            keys.logs.open(topic).then(lambda _: keys.save(), lambda _: keys.failed())
         return covered
 
     # -- what the clock brings -------------------------------------------------------------------------

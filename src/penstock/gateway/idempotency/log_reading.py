@@ -127,7 +127,7 @@ class LogReading:
         """Partitions that were read to their end, and are led since: all keys that come are noted."""
         self._reached: dict[int, Offset] = {}
         """Partitions that are being read, and how far."""
-        self._waiting: list[tuple[Promise[KafkaError | None], Timer]] = []
+        self._waiting: list[tuple[Promise[None], Timer]] = []
         """Who waits until everything is read, and until when."""
         self.is_opening = False
         """Logs of partitions that are led here are being read."""
@@ -188,19 +188,19 @@ class LogReading:
 
     # -- partitions that are led here ------------------------------------------------------------------
 
-    def open(self, topic: Topic) -> Promise[KafkaError | None]:
-        """Have the keys read that no file has; answered when they are known."""
-        later: Promise[KafkaError | None] = Promise()
-        timer = self._shared.world.call_later(WAIT_MS_MAX, lambda: self._give_up(later))
-        self._waiting.append((later, timer))
+    def open(self, topic: Topic) -> Promise[None]:
+        """Read the keys that no file covers. Resolved when they are known; fails if that takes too long."""
+        opened: Promise[None] = Promise()
+        timer = self._shared.world.call_later(WAIT_MS_MAX, lambda: self._give_up(opened))
+        self._waiting.append((opened, timer))
         if not self.is_opening:
             self.is_opening = True
             self._begin(topic)
-        return later
+        return opened
 
-    def _give_up(self, later: Promise[KafkaError | None]) -> None:
-        self._waiting = [each for each in self._waiting if each[0] is not later]
-        later.resolve(
+    def _give_up(self, opened: Promise[None]) -> None:
+        self._waiting = [each for each in self._waiting if each[0] is not opened]
+        opened.fail(
             KafkaError(
                 f"idempotency keys of {self._name} are loading from its log. Retry.",
                 ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -254,15 +254,19 @@ class LogReading:
     def _opened(self, error: Exception | None) -> None:
         waiting, self._waiting = self._waiting, []
         self.is_opening = False
-        answer: KafkaError | None = None
         if error is not None:
             logger.error("idempotency keys of %s cannot be read: %s", self._name, error)
-            answer = KafkaError(
-                f"idempotency keys of {self._name} cannot be read: {error}", ErrorCode.KAFKA_STORAGE_ERROR
-            )
-        for later, timer in waiting:
+        for opened, timer in waiting:
             timer.cancel()
-            later.resolve(answer)
+            if error is None:
+                opened.resolve(None)
+            else:
+                opened.fail(
+                    KafkaError(
+                        f"idempotency keys of {self._name} cannot be read: {error}",
+                        ErrorCode.KAFKA_STORAGE_ERROR,
+                    )
+                )
 
     # -- partitions that are led elsewhere -------------------------------------------------------------
 

@@ -1,27 +1,27 @@
-"""Messages of one client on their way into the log.
+"""Buffers the messages of one client, and writes those that arrive together in one produce call.
 
-Those that arrive together are gathered and written together, and any number of such writes may be under way. The first
-message to a topic that has to be made is written alone, and what follows waits for it.
+Any number of produce calls may be in flight. The first message to a topic that does not exist yet is written alone,
+and later messages wait for it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 
-from penstock.base.errors import KafkaError
 from penstock.gateway.line.commands import Produce
 from penstock.gateway.line.replies import Replies, Reply, error
 from penstock.gateway.shared.gateway import Gateway
-from penstock.gateway.shared.producer import NewRecord, PositionOrError
+from penstock.gateway.shared.producer import NewRecord, RecordResult
 from penstock.handlers.support.context import Session
 
 OPEN_MAX = 1000
-"""Messages of one client that may wait to be durable before its next ones are looked at."""
+"""Messages of one client in flight, beyond which its next messages are not read."""
 
 OPEN_BYTES_MAX = 4 * 2**20
-"""And their bytes, beyond which the same holds."""
+"""Bytes of messages of one client in flight, beyond which its next messages are not read."""
 
 
 class _Write(Reply):
-    """Messages that are written together, and what is said of them."""
+    """The reply to messages that are written together."""
 
     __slots__ = ("count", "makes_topic", "since_ns", "size")
 
@@ -32,7 +32,7 @@ class _Write(Reply):
         """Bytes of the messages."""
         self.makes_topic = makes_topic
         self.since_ns = since_ns
-        """When the writing began, for metrics."""
+        """Start of the write, for metrics."""
 
 
 class ProduceBuffer:
@@ -43,7 +43,7 @@ class ProduceBuffer:
         "_is_making_topic",
         "_open",
         "_open_bytes",
-        "_producing",
+        "_producer",
         "_replies",
         "_session",
         "_written",
@@ -53,22 +53,22 @@ class ProduceBuffer:
     def __init__(
         self, gateway: Gateway, session: Session, replies: Replies, written: Callable[[], None]
     ) -> None:
-        """`written` is called after each write whose replies are known."""
+        """`written` is called after each write, when its replies are sent."""
         self._context = gateway.context
-        self._producing = gateway.producer
+        self._producer = gateway.producer
         self._session = session
         self._replies = replies
         self._written = written
         self._gathered: list[NewRecord] = []
-        """Messages of this portion that are not written yet."""
+        """Messages that are not written yet."""
         self._gathered_bytes = 0
         self._open = 0
-        """Messages that are being written."""
+        """Messages in flight."""
         self._open_bytes = 0
         self._is_making_topic = False
-        """A message needs its topic made first."""
+        """A topic is being created for a message in flight."""
         self.is_held = False
-        """What comes next has to wait: too much is being written, or a topic is being made."""
+        """Whether the next messages wait: too many are in flight, or a topic is being created."""
 
     def gather(self, announced: Produce, value: bytes) -> None:
         topic, key, length = announced
@@ -79,14 +79,14 @@ class ProduceBuffer:
                 return
             self.write()
         else:
-            # A second message would find the topic made, and be written while the first still waits for its turn.
+            # Once the topic exists, a second message would be written before the first.
             self.write()
             self._gathered.append(NewRecord(topic, key, value))
             self._gathered_bytes = length
             self.write(makes_topic=True)
 
     def write(self, *, makes_topic: bool = False) -> None:
-        """Have what was gathered written, and its replies sent when it is durable."""
+        """Write the gathered messages; their replies are sent when they are durable."""
         records = self._gathered
         if not records:
             return
@@ -101,34 +101,40 @@ class ProduceBuffer:
         self._is_making_topic = self._is_making_topic or makes_topic
         self._open += write.count
         self._open_bytes += write.size
-        self._look_whether_held()
-        producing, session = self._producing, self._session
+        self._update_held()
         if len(records) == 1:
             topic, key, value = records[0][:3]
-            producing.produce(session, topic, key, value).then(lambda each: self._done(write, (each,)))
+            self._producer.produce(self._session, topic, key, value).then(
+                lambda position: self._done(write, b"+OFFSET %d\n" % position.offset, errors=0),
+                lambda wrong: self._done(write, error(str(wrong)), errors=1),
+            )
         else:
-            producing.produce_all(session, records).then(lambda all_of: self._done(write, all_of))
+            self._producer.produce_all(self._session, records).then(partial(self._all_done, write))
 
-    def _done(self, write: _Write, outcomes: Sequence[PositionOrError]) -> None:
+    def _all_done(self, write: _Write, results: list[RecordResult]) -> None:
+        text = b"".join(
+            b"+OFFSET %d\n" % each.offset if each.error is None else error(str(each.error))
+            for each in results
+        )
+        self._done(write, text, errors=sum(each.error is not None for each in results))
+
+    def _done(self, write: _Write, text: bytes, *, errors: int) -> None:
         self._open -= write.count
         self._open_bytes -= write.size
         if write.makes_topic:
             self._is_making_topic = False
-        self._look_whether_held()
+        self._update_held()
         if self._replies.is_over:
             return
-        write.text = b"".join(
-            error(str(each)) if isinstance(each, KafkaError) else b"+OFFSET %d\n" % each.offset
-            for each in outcomes
-        )
+        write.text = text
         self._context.metrics.line_answered(
             "TOPIC",
             self._context.world.clock_ns() - write.since_ns,
             write.count,
-            sum(isinstance(each, KafkaError) for each in outcomes),
+            errors,
         )
         self._replies.send()
         self._written()
 
-    def _look_whether_held(self) -> None:
+    def _update_held(self) -> None:
         self.is_held = self._is_making_topic or self._open >= OPEN_MAX or self._open_bytes >= OPEN_BYTES_MAX

@@ -93,8 +93,13 @@ class PeerRpc:
             if response.error_code:
                 code = ErrorCode(int(response.error_code))
                 reply.fail(KafkaError(f"broker {broker_id} returned {code.name}", code))
+                return
+            try:
+                value = messages.read_reply(request, response.response_data or b"")
+            except KafkaError as error:
+                reply.fail(error)
             else:
-                reply.resolve(messages.read_reply(request, response.response_data or b""))
+                reply.resolve(value)
 
         def failed(error: KafkaError) -> None:
             if connection is not None:

@@ -265,16 +265,18 @@ def write_reply(answer: Any) -> bytes:
 
 
 def read_reply(request: Any, data: bytes) -> Any:
-    """The reply to a request; or the KafkaError or Conflict that it failed with."""
+    """The reply to a request, or a Conflict. Raises the other broker's KafkaError."""
     try:
         what, *parts = _envelope(data)
         match _number(what):
             case 0:
                 return _replies[_KINDS[type(request)]](parts[0])
             case 1:
-                return KafkaError(_text(parts[1]), _code(_number(parts[0])))
+                raise KafkaError(_text(parts[1]), _code(_number(parts[0])))
             case 2:
                 return Conflict(_text(parts[0]), _text(parts[1]), _assignments(parts[2]))
         raise ValueError(f"it begins with {_number(what)}, expected 0, 1 or 2")
     except (msgspec.MsgspecError, ValueError, IndexError, RecursionError) as error:
-        return KafkaError(f"malformed reply of another broker: {error}", ErrorCode.UNKNOWN_SERVER_ERROR)
+        raise KafkaError(
+            f"malformed reply of another broker: {error}", ErrorCode.UNKNOWN_SERVER_ERROR
+        ) from error

@@ -9,15 +9,13 @@ watchers mostly do.
 
 from typing import Final, NamedTuple
 
-from penstock.base.errors import ErrorCode
+from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset, Uuid
-from penstock.base.promise import Promise
 from penstock.handlers.support.context import Context
 from penstock.replica import DelayedFetch
 from penstock.wire import AbortedTransaction, Api
 from penstock.wire.fetch import CONSUMER, NO_EPOCH, FetchPartition, FetchRequest, FetchResult, FetchTopic
 from penstock.wire.fetch_client import FetchResponse, fetch_body, read_fetch_response
-from penstock.wire.peers import PeerFailed
 from penstock.wire.request import Request
 
 WAIT_MS: Final = 200
@@ -154,23 +152,26 @@ class RemoteWatcher:
     def _ask(self, leader: int, wanted: dict[Key, Offset]) -> None:
         request = fetch_request(wanted, wait_ms=WAIT_MS, partition_bytes=PARTITION_BYTES, bytes_max=BYTES_MAX)
 
-        def answered(response: FetchResponse | PeerFailed) -> None:
+        def answered(response: FetchResponse) -> None:
             self._asking.discard(leader)
             if self._is_stopped:
                 return
-            is_well = not isinstance(response, PeerFailed) and not response.error_code
-            if not isinstance(response, PeerFailed):
-                for topic_id, results in response.topics:
-                    assert isinstance(topic_id, bytes)
-                    for result in results:
-                        is_well &= self._take((topic_id, result.partition), wanted, result)
+            is_well = not response.error_code
+            for topic_id, results in response.topics:
+                assert isinstance(topic_id, bytes)
+                for result in results:
+                    is_well &= self._take((topic_id, result.partition), wanted, result)
             if self._watched:
                 self._soon(0 if is_well else RETRY_MS)
 
-        asked: Promise[FetchResponse | PeerFailed] = self._context.broker_client.send(
-            leader, request, timeout_ms=TIMEOUT_MS, purpose=_PURPOSE
+        def failed(_: KafkaError) -> None:
+            self._asking.discard(leader)
+            if self._watched:
+                self._soon(RETRY_MS)
+
+        self._context.broker_client.send(leader, request, timeout_ms=TIMEOUT_MS, purpose=_PURPOSE).then(
+            answered, failed
         )
-        asked.then(answered)
 
     def _take(self, key: Key, wanted: dict[Key, Offset], result: FetchResult) -> bool:
         """Tell watchers of what a result brought; whether the partition could be asked."""

@@ -11,7 +11,7 @@ from penstock.coordinator.groups import requests as groups
 from penstock.gateway.peer_rpc import messages
 from penstock.gateway.peer_rpc.messages import Assignments, Conflict
 from penstock.gateway.shared.log_inspection import PartitionView, ViewLimits, view_partitions
-from penstock.gateway.shared.new_records import NewRecord, RecordPosition
+from penstock.gateway.shared.new_records import NewRecord, RecordResult
 from penstock.handlers.list_offsets import LOOKUPS_A_TURN
 from penstock.handlers.log_admin import new_start
 from penstock.handlers.support.context import Context, Session
@@ -78,12 +78,12 @@ class PeerService:
             NewRecord(asked.topic, each.key, each.value, each.headers, each.partition, each.idempotency_key)
             for each in asked.lines
         ]
-        fates = yield self._gateway.producer.write_passed_on(session, records)
+        results: list[RecordResult] = yield self._gateway.producer.write_passed_on(session, records)
         return [
-            messages.WriteResult(*fate.outcome)
-            if isinstance(fate.outcome, RecordPosition)
-            else messages.WriteResult(-1, -1, int(fate.outcome.code), str(fate.outcome), fate.is_in_doubt)
-            for fate in fates
+            messages.WriteResult(each.partition, each.offset)
+            if each.error is None
+            else messages.WriteResult(-1, -1, int(each.error.code), str(each.error), each.is_in_doubt)
+            for each in results
         ]
 
     def _find_keys(self, _: Session, asked: messages.FindKeys) -> Steps[messages.KeyPlaces]:

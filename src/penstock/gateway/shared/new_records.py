@@ -1,6 +1,6 @@
-"""Records to write: their form, their checks, their outcome, and the append of a batch with `acks=all`."""
+"""Records to write: their fields, their checks, their results, and the append of a batch with `acks=all`."""
 
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset, TimestampMs
@@ -14,13 +14,8 @@ from penstock.storage import Appended
 
 
 class RecordPosition(NamedTuple):
-    """Where a record is."""
-
     partition: int
     offset: Offset
-
-
-PositionOrError: TypeAlias = RecordPosition | KafkaError
 
 
 class NewRecord(NamedTuple):
@@ -33,14 +28,18 @@ class NewRecord(NamedTuple):
 
 
 class RecordResult(NamedTuple):
-    outcome: PositionOrError
+    """The position of a written record, or the error of one that is not known to be written."""
+
+    partition: int
+    offset: Offset
+    error: KafkaError | None = None
     is_in_doubt: bool = False
-    """It is an error, and the record may be written all the same: somebody who writes it again may write it twice,
-    unless it has an idempotency key."""
+    """The record may be written in spite of the error: a retry may write it twice, unless it has an idempotency
+    key."""
 
 
 RECORD_OVERHEAD_BYTES_MAX = 46
-"""Lengths, deltas, attributes and count of headers of a record, each as long as it can get."""
+"""Lengths, deltas, attributes and header count of a record, each at its longest."""
 
 
 def check_key(partition: Partition, key: bytes | None) -> None:
@@ -88,7 +87,7 @@ def _is_unicode(text: str) -> bool:
 
 
 def record_bytes_max(key: bytes | None, value: bytes | None, headers: Headers) -> int:
-    """What a record takes in a batch, at most."""
+    """Upper bound of the bytes that a record takes in a batch."""
     size = RECORD_OVERHEAD_BYTES_MAX + len(key or b"") + len(value or b"")
     for name, content in headers:
         size += 10 + 4 * len(name) + len(content or b"")
@@ -100,12 +99,12 @@ WAIT_MS_MAX = 30_000
 
 
 class Write(Promise[Appended]):
-    """A `DelayedProduce`, and the promise of its outcome."""
+    """A `DelayedProduce` that is the promise of its result."""
 
     __slots__ = ("acks", "appended", "deadline_ms")
 
     appended: Appended
-    """Once it is staged."""
+    """Set when the batch is staged."""
 
     def __init__(self, deadline_ms: TimestampMs) -> None:
         super().__init__()
@@ -120,7 +119,7 @@ class Write(Promise[Appended]):
 
 
 def append(context: Context, partition: Partition, batch: bytearray) -> Promise[Appended]:
-    """Write a batch of `build_batch`. Resolved when it is durable; after an error it may still be written."""
+    """Append a batch of `build_batch`. Resolved when it is durable; after an error it may still be written."""
     now_ms = context.world.now_ms()
     write = Write(now_ms + WAIT_MS_MAX)
 

@@ -1,10 +1,10 @@
-"""Records of one call on their way to partitions: which of them have their outcome, and which are tried again.
+"""The records of one produce call: their results, their retries, and their batches.
 
-    Call      all records of a call; answered when each has its outcome
-    Batch     those that go to one partition of this node, in one write
+    ProduceCall     all records of a call; resolved when each has its result
+    ProduceBatch    those for one partition of this node, in one append
 
-A record is tried again while its leader moves, for as long as its call may last; but not if it may be written already,
-unless it has an idempotency key: whoever leads then knows.
+A record is retried while its leader moves, until the call's deadline. A record that may already be written is retried
+only with an idempotency key: with it, the next leader recognises the record.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +20,6 @@ from penstock.gateway.peer_rpc.retry import RETRIABLE, RETRY_MS
 from penstock.gateway.shared.new_records import (
     WAIT_MS_MAX,
     NewRecord,
-    PositionOrError,
     RecordPosition,
     RecordResult,
 )
@@ -30,19 +29,19 @@ from penstock.records.builder import Headers
 from penstock.replica import ALL_IN_SYNC, Partition
 from penstock.storage import Appended
 
-_NOWHERE = RecordResult(RecordPosition(-1, -1))
+_PENDING = RecordResult(-1, -1)
 
 
 class ProduceCall(Promise[list[RecordResult]]):
-    """Answered when every record has its fate."""
+    """Resolved when every record has its result."""
 
     __slots__ = (
-        "_again",
-        "_fates",
         "_left",
-        "_try",
+        "_results",
+        "_retried",
         "_until_ms",
         "_world",
+        "_write",
         "passes_on",
         "records",
         "session",
@@ -53,70 +52,76 @@ class ProduceCall(Promise[list[RecordResult]]):
         world: World,
         session: Session,
         records: Sequence[NewRecord],
-        try_again: Callable[["ProduceCall", list[int]], None],
+        write: Callable[["ProduceCall", list[int]], None],
         *,
         until_ms: TimestampMs = 0,
         passes_on: bool = True,
     ) -> None:
-        """Records are tried again until a moment."""
+        """`write` is called with the indexes of records to retry, until `until_ms`."""
         super().__init__()
         self.session = session
         self.records = records
         self.passes_on = passes_on
-        """Whether records for partitions that are led elsewhere are sent there: not those that were sent here."""
+        """Whether records for partitions that other brokers lead are sent to them. False for records that another
+        broker has sent."""
         self._world = world
-        self._try = try_again
+        self._write = write
         self._until_ms = until_ms
-        self._fates: list[RecordResult] = [_NOWHERE] * len(records)
+        self._results: list[RecordResult] = [_PENDING] * len(records)
         self._left = len(records)
-        self._again: list[int] = []
-        """Records that are tried again soon."""
+        self._retried: list[int] = []
+        """Records that wait for their retry."""
 
-    def settled(self, at: int, outcome: PositionOrError, *, is_in_doubt: bool = False) -> None:
-        if isinstance(outcome, KafkaError):
-            if self._may_try_again(at, outcome, is_in_doubt):
-                if not self._again:
-                    self._world.call_later(RETRY_MS, self._try_again)
-                self._again.append(at)
-                return
-            if is_in_doubt and outcome.code is ErrorCode.NETWORK_EXCEPTION:
-                outcome = KafkaError(f"{outcome}; the record may be written", ErrorCode.REQUEST_TIMED_OUT)
-        self._fates[at] = RecordResult(outcome, is_in_doubt)
+    def written(self, at: int, position: RecordPosition) -> None:
+        """The record at this index is durable."""
+        self._settle(at, RecordResult(*position))
+
+    def failed(self, at: int, error: KafkaError, *, is_in_doubt: bool = False) -> None:
+        """Retry the record at this index, or report its error."""
+        if self._may_retry(at, error, is_in_doubt):
+            if not self._retried:
+                self._world.call_later(RETRY_MS, self._retry)
+            self._retried.append(at)
+            return
+        if is_in_doubt and error.code is ErrorCode.NETWORK_EXCEPTION:
+            error = KafkaError(f"{error}; the record may be written", ErrorCode.REQUEST_TIMED_OUT)
+        self._settle(at, RecordResult(-1, -1, error, is_in_doubt))
+
+    def _settle(self, at: int, result: RecordResult) -> None:
+        self._results[at] = result
         self._left -= 1
         if not self._left:
-            self.resolve(self._fates)
+            self.resolve(self._results)
 
-    def _may_try_again(self, at: int, error: KafkaError, is_in_doubt: bool) -> bool:
+    def _may_retry(self, at: int, error: KafkaError, is_in_doubt: bool) -> bool:
         return (
             error.code in RETRIABLE
             and (not is_in_doubt or self.records[at].idempotency_key is not None)
             and self._world.now_ms() < self._until_ms
         )
 
-    def _try_again(self) -> None:
-        again, self._again = self._again, []
-        self._try(self, sorted(again))
+    def _retry(self) -> None:
+        retried, self._retried = self._retried, []
+        self._write(self, sorted(retried))
 
 
 class BatchRecord(NamedTuple):
-    """A record in a batch."""
-
     at: int
-    """Its place in the call."""
+    """Its index in the call."""
     key: bytes | None
     value: bytes | None
     headers: Headers
     claim: Claim | None
-    """On its idempotency key."""
+    """The claim on its idempotency key."""
 
 
 class ProduceBatch:
-    """Records of a call that go to one partition; a `DelayedProduce` once they are staged.
+    """Records of a call for one partition; a `DelayedProduce` once they are staged.
 
-    What can be seen of a record alone is checked before it comes here. Where the log refuses the batch all the same,
-    because of some records or because it got too large, the others are written without these:
+    Each record is checked before it is added. If the log rejects the batch because of some records, or because it is
+    too large, the valid records are written in smaller batches:
 
-        [a b c d e]  c, d are refused   -> [a b e]
+        [a b c d e]  c, d are invalid   -> [a b e]
                      too large          -> [a b] [c d e]
     """
 
@@ -141,17 +146,17 @@ class ProduceBatch:
         self._members.append(member)
 
     def write(self, partition: Partition) -> None:
-        """Stage it, and have every record's outcome told."""
+        """Stage the batch; each record's result goes to the call."""
         self._number = partition.number
-        if not partition.is_leader:  # any more: others may have had their turn since it was chosen
+        if not partition.is_leader:  # leadership may have moved since the partition was chosen
             error = KafkaError(
                 f"this broker does not lead {partition.name}", ErrorCode.NOT_LEADER_OR_FOLLOWER
             )
-            self._refused(partition, error)
+            self._rejected(partition, error)
             return
         now_ms = self.deadline_ms - WAIT_MS_MAX
         partition.stage_own(bytearray(self._builder.build()), now_ms).then(
-            partial(self._staged, partition), partial(self._refused, partition)
+            partial(self._staged, partition), partial(self._rejected, partition)
         )
 
     def _staged(self, partition: Partition, appended: Appended) -> None:
@@ -162,27 +167,27 @@ class ProduceBatch:
                 member.claim.staged(partition, offset, now_ms)
         partition.wait(self)
 
-    def _refused(self, partition: Partition, error: KafkaError) -> None:
+    def _rejected(self, partition: Partition, error: KafkaError) -> None:
         if isinstance(error, InvalidBatch):
             self._write_parts(partition, error)
         else:
             for member in self._members:
-                self._tell_one(member, error)
+                self._fail(member, error)
 
     def _write_parts(self, partition: Partition, error: InvalidBatch) -> None:
-        """Write what is sound of a batch that was refused, in its order. Each part is smaller than the whole."""
+        """Write the valid records of a rejected batch, in their order. Each part is smaller than the whole."""
         members = self._members
         if error.record_errors:
             faults = dict(error.record_errors)
             for index, why in faults.items():
-                self._tell_one(members[index], KafkaError(f"invalid record: {why}", error.code))
+                self._fail(members[index], KafkaError(f"invalid record: {why}", error.code))
             parts = [[each for index, each in enumerate(members) if index not in faults]]
         elif error.code is ErrorCode.MESSAGE_TOO_LARGE and len(members) > 1:
             middle = len(members) // 2
             parts = [members[:middle], members[middle:]]
         else:
             for member in members:
-                self._tell_one(member, error)
+                self._fail(member, error)
             return
         for part in parts:
             if part:
@@ -192,14 +197,16 @@ class ProduceBatch:
                 batch.write(partition)
 
     def settle(self, error: KafkaError | None) -> None:
-        """It is durable, or it is not known to be: a new leader may have it."""
+        """The batch is durable; or it is not known to be, and a new leader may have it."""
         for offset, member in enumerate(self._members, self.appended.base_offset):
-            if error is None:
-                self._tell_one(member, RecordPosition(self._number, offset))
-            else:
-                self._tell_one(member, error, is_in_doubt=True)
+            if error is not None:
+                self._fail(member, error, is_in_doubt=True)
+                continue
+            if member.claim is not None:
+                member.claim.settled(None)
+            self._call.written(member.at, RecordPosition(self._number, offset))
 
-    def _tell_one(self, member: BatchRecord, outcome: PositionOrError, *, is_in_doubt: bool = False) -> None:
+    def _fail(self, member: BatchRecord, error: KafkaError, *, is_in_doubt: bool = False) -> None:
         if member.claim is not None:
-            member.claim.settled(outcome if isinstance(outcome, KafkaError) else None)
-        self._call.settled(member.at, outcome, is_in_doubt=is_in_doubt)
+            member.claim.settled(error)
+        self._call.failed(member.at, error, is_in_doubt=is_in_doubt)

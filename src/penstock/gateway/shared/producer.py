@@ -1,19 +1,19 @@
-"""Writing records, for every door: which partition each goes to, one batch a partition, answered when durable.
+"""Produces records for the gateway's protocols: one batch for each partition, with `acks=all`.
 
-    produce, produce_all --> topic made, keys read where that must be first --> partition chosen
-                                                led here: batch --> write    |    led elsewhere: sent to its leader
+    produce, produce_all --> create topics, load idempotency keys, if necessary --> choose partitions
+                                     led by this broker: append a batch    |    led by another: send to the leader
 
-A key decides the partition as Kafka's default partitioner does, over all partitions of the topic. Records without a
-key take turns over all that have a leader; one that has an idempotency key instead goes where that hashes to. A
-partition that the client names wins over all of these.
+A record's key decides its partition as in Kafka's default partitioner, over all partitions of the topic. A record
+without a key but with an idempotency key goes to the partition of the hash of that. Other records go round robin over
+the partitions that have a leader. A partition that the client names overrides all of these.
 
-The leader of a partition decides about the idempotency keys of its records: it alone knows what is being written, and
-whoever leads next finds in the log what was. Before it takes a key for new it asks the other brokers that have
-partitions of the topic: the same key may have come with another record's key, or before the topic was given more
-partitions (`docs/decisions/0012`).
+The leader of a partition decides about the idempotency keys of its records: it alone knows the records in flight, and
+the next leader reads the keys from the log. Before a leader accepts a key as new, it asks the other brokers that have
+partitions of the topic: the same key may have come with another record key, or before partitions were added
+(`docs/decisions/0012`).
 
-Refusals are answers too: nothing here raises. Where nothing has to happen first, all is staged before the call
-returns.
+Nothing here raises: errors fail the promise, or are in a record's result. Unless a topic or keys must be prepared
+first, everything is staged before the call returns.
 """
 
 import logging
@@ -31,7 +31,6 @@ from penstock.gateway.peer_rpc.retry import PATIENCE_MS, is_alone
 from penstock.gateway.shared.key_search import known_here, known_to_others
 from penstock.gateway.shared.new_records import (
     NewRecord,
-    PositionOrError,
     RecordPosition,
     RecordResult,
     append,
@@ -51,28 +50,28 @@ from penstock.replica import Partition
 from penstock.storage import Appended
 from penstock.wire.peers import PeerFailed
 
-__all__ = ["NewRecord", "PositionOrError", "Producer", "RecordPosition", "RecordResult"]
+__all__ = ["NewRecord", "Producer", "RecordPosition", "RecordResult"]
 
 logger = logging.getLogger(__name__)
 
-TURNS_MAX = 10_000
-"""Topics whose turn is remembered; beyond, all begin anew."""
+COUNTERS_MAX = 10_000
+"""Topics whose round-robin position is kept; beyond this, all start again."""
 
 RECORDS_A_SLICE = 500
-"""Records of a long list that are looked at before others get their turn: some ten milliseconds of it."""
+"""Records of a long list that are handled in one tick: about ten milliseconds."""
 
 TOPICS_MADE_MAX = 100
-"""How many topics one call may bring into being."""
+"""Topics that one call may create."""
 
 
 class Prepared:
-    """What was found out about the records of a call before they are written."""
+    """What is known about the records of a call before they are written."""
 
     def __init__(self) -> None:
         self.refused: dict[str, KafkaError] = {}
         """Topics that cannot be written to, by name."""
-        self.known: dict[tuple[str, bytes], PositionOrError] = {}
-        """By topic and digest: records that others have, which came with the same idempotency key."""
+        self.known: dict[tuple[str, bytes], RecordPosition] = {}
+        """By topic and digest of the idempotency key: records with that key that other brokers know."""
 
 
 class Producer:
@@ -81,8 +80,8 @@ class Producer:
     def __init__(self, context: Context, keys: IdempotencyKeys | None = None) -> None:
         self.keys = keys or IdempotencyKeys(context)
         self._context = context
-        self._turns: dict[Uuid, int] = {}
-        """By topic: how many records without a key there were, from a random start."""
+        self._counters: dict[Uuid, int] = {}
+        """By topic: the round-robin counter of records without a key. Starts at random."""
 
     def start(self) -> None:
         self.keys.start()
@@ -105,9 +104,8 @@ class Producer:
         headers: Headers = (),
         partition: int | None = None,
         idempotency_key: str | None = None,
-    ) -> Promise[PositionOrError]:
-        """Write a record, to a topic that is made if need be. Answered with where it is once it is durable, or with
-        what is wrong; in steps, `yield` it."""
+    ) -> Promise[RecordPosition]:
+        """Write a record; create its topic if necessary. Resolved with its position once it is durable."""
         context = self._context
         if idempotency_key is None:
             known: Topic | None = context.image.topics.get(topic)
@@ -124,38 +122,44 @@ class Producer:
                         builder.append(key, value, now_ms, headers)
                         return _write_one(context, led, builder)
                 except KafkaError as error:
-                    refused: Promise[PositionOrError] = Promise()
-                    refused.resolve(error)
-                    return refused
-        one: Promise[PositionOrError] = Promise()
+                    rejected: Promise[RecordPosition] = Promise()
+                    rejected.fail(error)
+                    return rejected
+        one: Promise[RecordPosition] = Promise()
+
+        def produced(results: list[RecordResult]) -> None:
+            [(number, offset, error, _)] = results
+            if error is None:
+                one.resolve(RecordPosition(number, offset))
+            else:
+                one.fail(error)
+
         record = NewRecord(topic, key, value, headers, partition, idempotency_key)
-        self.produce_all(session, [record]).then(lambda outcomes: one.resolve(outcomes[0]))
+        self.produce_all(session, [record]).then(produced)
         return one
 
-    def produce_all(self, session: Session, records: Sequence[NewRecord]) -> Promise[list[PositionOrError]]:
-        """Write records, those for one partition in one batch if it may be so large, in their order. Each has its own
-        outcome; what is wrong with one does not keep another from being written."""
-        outcomes: Promise[list[PositionOrError]] = Promise()
-        if not records:
-            outcomes.resolve([])
-            return outcomes
+    def produce_all(self, session: Session, records: Sequence[NewRecord]) -> Promise[list[RecordResult]]:
+        """Write records in their order, those for one partition in one batch if it can be that large. Each has its
+        result: an invalid record does not keep others from being written. Never fails."""
         world = self._context.world
         until_ms = 0 if self._is_alone else world.now_ms() + PATIENCE_MS
-        call = ProduceCall(world, session, records, self._go, until_ms=until_ms)
-        self._go(call, list(range(len(records))))
-        call.then(lambda fates: outcomes.resolve([each.outcome for each in fates]))
-        return outcomes
-
-    def write_passed_on(self, session: Session, records: Sequence[NewRecord]) -> Promise[list[RecordResult]]:
-        """Write records that another node was given, to partitions which that has chosen, and which are led here."""
-        call = ProduceCall(self._context.world, session, records, self._go, passes_on=False)
-        self._go(call, list(range(len(records))))
+        call = ProduceCall(world, session, records, self._begin, until_ms=until_ms)
+        if records:
+            self._begin(call, list(range(len(records))))
+        else:
+            call.resolve([])
         return call
 
-    def _go(self, call: ProduceCall, places: list[int]) -> None:
-        """Write some records of a call."""
-        if not self._must_wait([call.records[at] for at in places]):
-            self._write(call, places, Prepared())
+    def write_passed_on(self, session: Session, records: Sequence[NewRecord]) -> Promise[list[RecordResult]]:
+        """Write records that another broker has sent, to the partitions that it has chosen, as their leader."""
+        call = ProduceCall(self._context.world, session, records, self._begin, passes_on=False)
+        self._begin(call, list(range(len(records))))
+        return call
+
+    def _begin(self, call: ProduceCall, indexes: list[int]) -> None:
+        """Write the records at these indexes of a call."""
+        if not self._must_wait([call.records[at] for at in indexes]):
+            self._write(call, indexes, Prepared())
             return
         prepared = Prepared()
 
@@ -163,16 +167,16 @@ class Producer:
             if not isinstance(error, KafkaError):
                 logger.error("records could not be written", exc_info=error)
                 error = KafkaError(f"{type(error).__name__}: {error}")
-            for at in places:
-                call.settled(at, error)
+            for at in indexes:
+                call.failed(at, error)
 
         RunningSteps(
-            self._prepare([call.records[at] for at in places], prepared),
-            lambda _: self._write(call, places, prepared),
+            self._prepare([call.records[at] for at in indexes], prepared),
+            lambda _: self._write(call, indexes, prepared),
             failed,
         )
 
-    # -- what must be there first ----------------------------------------------------------------------
+    # -- preparation -----------------------------------------------------------------------------------
 
     def _must_wait(self, records: Iterable[NewRecord]) -> bool:
         topics = self._context.image.topics
@@ -185,7 +189,7 @@ class Producer:
         return False
 
     def _prepare(self, records: Iterable[NewRecord], prepared: Prepared) -> Steps[None]:
-        """Make the topics, and have the keys of those that need them read."""
+        """Create topics, and load the idempotency keys that are needed."""
         by_topic: dict[str, list[NewRecord]] = {}
         for each in records:
             by_topic.setdefault(each.topic, []).append(each)
@@ -206,14 +210,14 @@ class Producer:
                     yield self.keys.open(topic)
                 if digests and not self._is_alone:
                     found = yield from known_to_others(self._context, self.keys, topic, digests)
-                    prepared.known |= {(name, digest): place for digest, place in found.items()}
+                    prepared.known |= {(name, digest): position for digest, position in found.items()}
             except KafkaError as error:
                 prepared.refused[name] = error
 
     # -- idempotency keys ------------------------------------------------------------------------------
 
     def _digests_to_decide(self, topic: Topic, records: Iterable[NewRecord]) -> dict[bytes, None]:
-        """Of the records that go to partitions of this node."""
+        """Digests of the idempotency keys of records for partitions that this broker leads."""
         found: dict[bytes, None] = {}
         for each in records:
             if each.idempotency_key is None:
@@ -224,19 +228,19 @@ class Producer:
                     topic, self._choose(topic, each.key, each.partition, key)
                 )
             except KafkaError:
-                continue  # it is refused when its turn comes
+                continue  # `_add` rejects the record
             if is_here:
                 found[digest_of(key)] = None
         return found
 
     def find_keys(self, topic: Topic, digests: Sequence[bytes]) -> Steps[KeyPlaces]:
-        """For another broker: where records with these keys are, as far as this node knows."""
+        """For another broker: the positions of records with these keys, as far as this node knows."""
         return known_here(self._context, self.keys, topic, digests)
 
-    # -- where to --------------------------------------------------------------------------------------
+    # -- choice of the partition -----------------------------------------------------------------------
 
     def _admit(self, session: Session, topic: Topic) -> None:
-        """Refuse who may not write there."""
+        """Raise if the client may not write to the topic."""
         if not self._context.authorize(session, Operation.WRITE, AclResourceType.TOPIC, topic.name):
             raise KafkaError(
                 f"{session.principal} may not write to {topic.name}", ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -244,7 +248,7 @@ class Producer:
         check_not_internal(topic.name)
 
     def _led(self, topic: Topic, number: int) -> Partition | None:
-        """A partition, if it is led here; a node that is alone says what is wrong if it is not."""
+        """A partition, if this broker leads it. On the only broker, raises if it does not."""
         found = self._context.replicas.led(topic.name, number)
         return self._context.replicas.find(topic.name, number) if found is None and self._is_alone else found
 
@@ -267,39 +271,39 @@ class Producer:
         return self._next(topic, count)
 
     def _next(self, topic: Topic, count: int) -> int:
-        """The partition whose turn it is, of those that have a leader."""
-        turns, replicas = self._turns, self._context.replicas
-        turn = turns.get(topic.id)
-        if turn is None:
-            if len(turns) >= TURNS_MAX:
-                turns.clear()
-            turn = self._context.world.rng.randrange(count)
-        for number in range(turn, turn + count):
-            place = number % count
-            is_led = replicas.led(topic.name, place) is not None
-            if is_led or (not self._is_alone and topic.partitions[place].leader >= 0):
-                turns[topic.id] = number + 1
-                return place
-        return turn % count
+        """The next partition in round-robin order that has a leader."""
+        counters, replicas = self._counters, self._context.replicas
+        start = counters.get(topic.id)
+        if start is None:
+            if len(counters) >= COUNTERS_MAX:
+                counters.clear()
+            start = self._context.world.rng.randrange(count)
+        for counter in range(start, start + count):
+            number = counter % count
+            is_led = replicas.led(topic.name, number) is not None
+            if is_led or (not self._is_alone and topic.partitions[number].leader >= 0):
+                counters[topic.id] = counter + 1
+                return number
+        return start % count
 
     # -- writing ---------------------------------------------------------------------------------------
 
-    def _write(self, call: ProduceCall, places: list[int], prepared: Prepared) -> None:
+    def _write(self, call: ProduceCall, indexes: list[int], prepared: Prepared) -> None:
         batches: dict[Partition, ProduceBatch] = {}
         away: dict[tuple[Uuid, int], list[int]] = {}
         now_ms = self._context.world.now_ms()
 
         def write_from(start: int) -> None:
-            end = min(start + RECORDS_A_SLICE, len(places))
-            for at in places[start:end]:
+            end = min(start + RECORDS_A_SLICE, len(indexes))
+            for at in indexes[start:end]:
                 record = call.records[at]
                 try:
                     if record.topic in prepared.refused:
                         raise prepared.refused[record.topic]
                     self._add(call, at, record, batches, away, prepared, now_ms)
                 except KafkaError as error:
-                    call.settled(at, error)
-            if end < len(places):
+                    call.failed(at, error)
+            if end < len(indexes):
                 self._context.world.call_soon(lambda: write_from(end))
                 return
             for partition, batch in batches.items():
@@ -319,15 +323,15 @@ class Producer:
         prepared: Prepared,
         now_ms: TimestampMs,
     ) -> None:
-        """Put a record into its partition's batch; or, if its idempotency key is known, have it answered as the first
-        that had it; or note that it is to be sent to its leader."""
+        """Add a record to its partition's batch; or to `away`, if another broker leads the partition. A record with a
+        known idempotency key gets the position of the first record with that key."""
         topic = find_topic(self._context, record.topic)
         headers = record.headers
         check_headers(headers)
         self._admit(call.session, topic)
         key = None if record.idempotency_key is None else checked_idempotency_key(record.idempotency_key)
         digest = b"" if key is None else digest_of(key)
-        if key is not None and self._is_met(call, at, topic, digest, prepared, now_ms):
+        if key is not None and self._is_known(call, at, topic, digest, prepared, now_ms):
             return
         number = self._choose(topic, record.key, record.partition, key)
         partition = self._led(topic, number)
@@ -360,65 +364,66 @@ class Producer:
             )
         return keys.claim(digest)
 
-    def _is_met(
+    def _is_known(
         self, call: ProduceCall, at: int, topic: Topic, digest: bytes, prepared: Prepared, now_ms: TimestampMs
     ) -> bool:
-        """Have a record whose idempotency key is known answered as the first that had it, wherever it would go now."""
-        place = prepared.known.get((topic.name, digest))
-        if place is not None:
-            call.settled(at, place)
+        """Give a record with a known idempotency key the position of the first record with that key."""
+        position = prepared.known.get((topic.name, digest))
+        if position is not None:
+            call.written(at, position)
             return True
         keys = self.keys.ready(topic) if self._is_alone else self.keys.of(topic)
         found = None if keys is None else keys.find(digest, now_ms)
         if found is None:
             return False
         found.then(
-            lambda position: call.settled(at, RecordPosition(*position), is_in_doubt=True),
-            lambda error: call.settled(at, error, is_in_doubt=True),
+            lambda position: call.written(at, RecordPosition(*position)),
+            lambda error: call.failed(at, error, is_in_doubt=True),
         )
         return True
 
-    # -- passing on ------------------------------------------------------------------------------------
+    # -- partitions of other leaders -------------------------------------------------------------------
 
-    def _pass_on(self, call: ProduceCall, topic_id: Uuid, number: int, places: list[int]) -> None:
-        """Have the leader of a partition write records. Those of one partition are sent on one connection, and so
+    def _pass_on(self, call: ProduceCall, topic_id: Uuid, number: int, indexes: list[int]) -> None:
+        """Send records to the leader of their partition. Those of one partition share a connection, and so are
         written in their order."""
         topic = self._context.image.topic_by_id(topic_id)
         leader = -1 if topic is None or number not in topic.partitions else topic.partitions[number].leader
         if topic is None or leader < 0 or leader == self._context.node_id:
-            for at in places:
-                call.settled(
+            for at in indexes:
+                call.failed(
                     at,
                     KafkaError(f"partition {number} has no leader. Retry.", ErrorCode.LEADER_NOT_AVAILABLE),
                 )
             return
-        lines = tuple(
+        records = tuple(
             RecordToWrite(number, each.key, each.value, tuple(each.headers), each.idempotency_key)
-            for each in (call.records[at] for at in places)
+            for each in (call.records[at] for at in indexes)
         )
 
         def failed(error: KafkaError) -> None:
-            # A broker that refused, or could not be reached, has written nothing; one that did not answer may have.
+            # A broker that returned an error, or refused the connection, has written nothing; one that did not answer
+            # may have.
             is_in_doubt = isinstance(error, PeerFailed) and not error.refused
-            for at in places:
-                call.settled(at, error, is_in_doubt=is_in_doubt)
+            for at in indexes:
+                call.failed(at, error, is_in_doubt=is_in_doubt)
 
         def written(results: list[WriteResult]) -> None:
-            for at, each in zip(places, results, strict=True):
+            for at, each in zip(indexes, results, strict=True):
                 error = each.error
                 if error is None:
-                    call.settled(at, RecordPosition(each.partition, each.offset))
+                    call.written(at, RecordPosition(each.partition, each.offset))
                 else:
-                    call.settled(at, error, is_in_doubt=each.is_in_doubt)
+                    call.failed(at, error, is_in_doubt=each.is_in_doubt)
 
         peer_rpc_of(self._context).send(
-            leader, Write(topic.name, topic.id, lines), session=call.session, about=number
+            leader, Write(topic.name, topic.id, records), session=call.session, about=number
         ).then(written, failed)
 
 
-def _write_one(context: Context, partition: Partition, builder: BatchBuilder) -> Promise[PositionOrError]:
-    """Write a batch of one record."""
-    one: Promise[PositionOrError] = Promise()
+def _write_one(context: Context, partition: Partition, builder: BatchBuilder) -> Promise[RecordPosition]:
+    """Append a batch of one record."""
+    one: Promise[RecordPosition] = Promise()
 
     def written(appended: Appended) -> None:
         one.resolve(RecordPosition(partition.number, appended.base_offset))

@@ -15,7 +15,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, TypeAlias
 
-from penstock.base.errors import ErrorCode
+from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.metrics import TICK_NS_MAX, Asked, Meter
 from penstock.base.promise import HoldingPromise, Promise
 from penstock.base.steps import Steps, next_tick
@@ -202,14 +202,17 @@ class Dispatcher:
             return self._counted(meter, framed(answer))
         later: Promise[list[Piece]] = HoldingPromise() if answer.holds else Promise()
 
+        def failed(error: KafkaError) -> None:
+            session.end(str(error))
+
         def finish(response: Any) -> None:
             reply = framed(response)
             if isinstance(reply, Promise):
-                reply.then(later.resolve)
+                reply.then(later.resolve, failed)
             else:
                 later.resolve(reply)
 
-        answer.then(finish, lambda error: session.end(str(error)))
+        answer.then(finish, failed)
         return self._counted(meter, later)
 
     def _api_versions(self, frame: memoryview, header: RequestHeader) -> bytes:

@@ -428,9 +428,9 @@ def test_what_nobody_foresaw_is_500_and_a_log_line(
     assert talk.ask("GET", "/now").status == 200
 
 
-def test_what_a_later_is_answered_with_may_be_an_error(talk: Talk, routes: Routes) -> None:
+def test_a_failed_promise_is_an_error_response(talk: Talk, routes: Routes) -> None:
     talk.send(request("GET", "/later"))
-    routes.waiting.pop().resolve(KafkaError("too few", ErrorCode.NOT_ENOUGH_REPLICAS))
+    routes.waiting.pop().fail(KafkaError("too few", ErrorCode.NOT_ENOUGH_REPLICAS))
     assert (got := talk.response()).status == 503
     assert got.code == "not_enough_replicas"
 

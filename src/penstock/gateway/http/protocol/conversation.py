@@ -227,17 +227,11 @@ class HttpConversation:
         if isinstance(answer, Response | Stream):
             self._answered(answer)
         elif isinstance(answer, Promise):
-            answer.then(self._answered_later)
+            answer.then(self._answered, self._fail)
         else:
             running: RunningSteps[Any] = RunningSteps(answer, self._answered, self._fail)
             if not running.is_over and not self._is_over:
                 self._running = running
-
-    def _answered_later(self, answer: Any) -> None:
-        if isinstance(answer, Exception):
-            self._fail(answer)
-        else:
-            self._answered(answer)
 
     def _answered(self, answer: Answer) -> None:
         self._running = None

@@ -148,10 +148,11 @@ def from_kafka(error: KafkaError) -> HttpError:
     return HttpError(STATUSES.get(error.code, 500), error.code.name.lower(), str(error))
 
 
-def about_topic(error: KafkaError, topic: str) -> KafkaError | HttpError:
-    """A name that is well formed, and refused all the same, is the cluster's own, or too much like another's."""
+def topic_error(error: KafkaError, topic: str) -> HttpError:
+    """As `from_kafka`, but INVALID_TOPIC_EXCEPTION for a valid name is 403 if the topic is internal, and 409 if the
+    name collides with another topic's."""
     if error.code is not ErrorCode.INVALID_TOPIC_EXCEPTION or not is_topic_name(topic):
-        return error
+        return from_kafka(error)
     return HttpError(403 if topic in INTERNAL_TOPICS else 409, error.code.name.lower(), str(error))
 
 
