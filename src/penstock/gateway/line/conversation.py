@@ -7,7 +7,7 @@ Consecutive messages are written together (`writing`), and replies are sent in t
 Every other command, and the first message to a topic that has to be created, is executed alone. Meanwhile input is
 kept unparsed, at most one portion; the same holds while the client does not read.
 
-A stream sends messages (`telling`) between two replies, never while a command is executed alone.
+A stream sends messages (`sender`) between two replies, never while a command is executed alone.
 
 Any web page can make a browser send HTTP to this port, and the page chooses the body, which may look like commands. So
 the connection is closed at the first line that looks like an HTTP request.
@@ -76,7 +76,7 @@ class LineConversation:
         """The message whose bytes come next."""
         self._replies = Replies(wire, self._close)
         self._writing = ProduceBuffer(gateway, self._session, self._replies, self._written)
-        self._telling = StreamSender(self._context, wire, self._go_on)
+        self._sender = StreamSender(self._context, wire, self._go_on)
         self._next: Command | None = None
         """A command that is carried out alone, once all before it are answered."""
         self._running: RunningSteps[bytes] | None = None
@@ -118,7 +118,7 @@ class LineConversation:
 
     def ended(self) -> None:
         self._is_over = True
-        self._telling.end()
+        self._sender.end()
         running, self._running = self._running, None
         if running is not None:
             running.cancel()
@@ -131,7 +131,7 @@ class LineConversation:
     @property
     def is_idle(self) -> bool:
         return not (
-            self._replies or self._next is not None or self._is_alone or self._telling.stream is not None
+            self._replies or self._next is not None or self._is_alone or self._sender.stream is not None
         )
 
     @property
@@ -175,14 +175,10 @@ class LineConversation:
             self._is_going = False
 
     def _carry_on(self) -> None:
-        telling = self._telling
+        sender = self._sender
         pieces_left = PIECES_MAX
         while True:
-            if (
-                telling.stream is not None
-                and not self._is_alone
-                and (steps := telling.say_more()) is not None
-            ):
+            if sender.stream is not None and not self._is_alone and (steps := sender.send_more()) is not None:
                 self._run(steps)
             if self._next is not None and not self._replies and not self._is_alone:
                 command, self._next = self._next, None
@@ -203,8 +199,8 @@ class LineConversation:
         if self._is_paused:
             self._is_paused = False
             self._wire.go_on_reading()
-        if self._is_finished and not self._telling.is_looking:
-            self._telling.stop()
+        if self._is_finished and not self._sender.is_looking:
+            self._sender.stop()
             if not self._replies:
                 self._close()
 
@@ -270,7 +266,7 @@ class LineConversation:
     def _say_last(self, text: bytes) -> None:
         """Close after this, once all that came before is answered."""
         self._framer = Framer()
-        self._telling.stop()
+        self._sender.stop()
         self._announced = None
         self._is_alone = True  # nothing is looked at any more
         self._replies.say(text, is_last=True)
@@ -315,7 +311,7 @@ class LineConversation:
         self._done(error(str(wrong)))
 
     def _acknowledge(self) -> Steps[bytes]:
-        stream = self._telling.stream
+        stream = self._sender.stream
         if stream is None:
             raise KafkaError("there is no message to acknowledge", ErrorCode.INVALID_REQUEST)
         yield from stream.acknowledge()
@@ -323,9 +319,9 @@ class LineConversation:
 
     def _open_stream(self, request: Read) -> Steps[bytes]:
         """The stream that runs is over, whatever comes of the request."""
-        self._telling.stop()
+        self._sender.stop()
         self._authorize(request.topic, request.group)
-        self._telling.stream = yield from open_stream(self._context, request)
+        self._sender.stream = yield from open_stream(self._context, request)
         return b""
 
     def _set_offset(self, command: SetOffset) -> Steps[bytes]:
@@ -336,11 +332,11 @@ class LineConversation:
         yield from look_up_bounds(context, places)
         offsets = {each.number: _meant(command.offset, each) for each in places}
         yield from commit(context, command.group, topic, offsets)
-        stream = self._telling.stream
+        stream = self._sender.stream
         if stream is not None and (stream.request.topic, stream.request.group) == command[:2]:
-            self._telling.stop()
+            self._sender.stop()
             try:
-                self._telling.stream = yield from open_stream(context, stream.request)
+                self._sender.stream = yield from open_stream(context, stream.request)
             except KafkaError as wrong:
                 return OK + error(str(wrong))
         return OK

@@ -1,16 +1,16 @@
-"""One request for messages: where it is in each partition, and what comes next.
+"""One request for messages: its position in each partition, and the next message.
 
-    partition 0   [....committed|########]     a portion of one partition is read and given out message by message,
-    partition 1   [..committed|####]           then it is the next partition's turn
-    partition 2   [....committed|]             nothing in any of them: watch them all
+    partition 0   [....committed|########]     a portion of one partition is read, and sent message by message;
+    partition 1   [..committed|####]           then a portion of the next partition
+    partition 2   [....committed|]             no partition has more: watch them all
 
-Positions are the stream's own from the beginning on: what another client of the group commits, it does not see.
+A stream starts at the committed offsets, and then keeps its positions: it does not see commits of other clients.
 
-Offsets that hold no message (markers of transactions, what they took back, what compaction removed) are acknowledged
-by nobody. When the stream is at the end, the group is moved behind them, as a consumer commits its position: otherwise
-it would seem to be behind for ever.
+Offsets without a message (transaction markers, aborted records, records that compaction removed) are never
+acknowledged. At the end of the log the stream commits its position behind them, as a consumer does: otherwise the
+group would show a lag for ever.
 
-A topic that is not there is waited for. It is not made: a name that was mistyped would leave a topic behind.
+If the topic does not exist, the stream waits for it, and does not create it: a mistyped name would leave a topic.
 """
 
 from collections import deque
@@ -34,23 +34,23 @@ from penstock.records import Record
 
 PORTION_BYTES = 64 * 1024
 PORTION_RECORDS_MAX = 1000
-"""Of a large batch so much is kept, and the rest decoded again: a stream holds one portion, and there may be many."""
+"""Records of a large batch that are kept. The rest is decoded again, since each of many streams holds a portion."""
 
 READS_MAX = 16
-"""Portions without a message, of transactions that were taken back say, that are read before others have a turn."""
+"""Portions without a message, of aborted transactions for example, that are read in one tick."""
 
 
-class Nothing(Enum):
+class NoMessage(Enum):
     """Why there is no message."""
 
-    NOW = "at the end"
-    HERE = "it is led elsewhere, and has to be fetched first"
-    YET = "it takes longer to look"
-    EVER = "all that was wanted has been acknowledged"
+    AT_END = "at the end of every partition"
+    NOT_FETCHED = "another broker leads the partition: its records have to be fetched first"
+    NOT_FOUND_YET = "many records without a message were read: look again in the next tick"
+    REQUEST_DONE = "all messages of the request are acknowledged"
 
 
 class Message:
-    """A record that was sent, or is about to be."""
+    """A record that is sent to the client."""
 
     __slots__ = ("partition", "record")
 
@@ -59,24 +59,24 @@ class Message:
         self.record = record
 
 
-class _StreamPartition:
-    """Where the stream is in one partition."""
+class _Cursor:
+    """The stream's position in one partition."""
 
     __slots__ = ("begin", "committed", "fetched", "partition", "position")
 
     def __init__(self, partition: RoutedPartition, begin: Offset) -> None:
         self.partition = partition
         self.fetched: Portion | None = None
-        """What was brought of it from elsewhere, and is not given out yet."""
+        """Records fetched from the partition's leader, and not sent yet."""
         self.begin = begin
         self.committed = begin
-        """Where this stream put the group last, or found it."""
+        """The group's offset, as this stream found it or committed it last."""
         self.position = begin
-        """Everything below has been read. It may be past the log's end: then the log has to get there first."""
+        """Everything below has been read. May be past the end of the log: the stream then waits for that offset."""
 
 
 def open_stream(context: Context, request: Read) -> Steps["Stream"]:
-    """The stream of a request, from where its group is; while the topic is not there, one without messages."""
+    """The stream of a request, from the group's committed offsets; without partitions if the topic does not exist."""
     check_name(request.topic)
     stream = Stream(context, request)
     if request.topic in context.image.topics:
@@ -84,214 +84,215 @@ def open_stream(context: Context, request: Read) -> Steps["Stream"]:
     return stream
 
 
-def _stream_partitions(
-    context: Context, group: str, topic: Topic, numbers: Sequence[int]
-) -> Steps[list[_StreamPartition]]:
+def _cursors_of(context: Context, group: str, topic: Topic, numbers: Sequence[int]) -> Steps[list[_Cursor]]:
     partitions = [find_partition(context, topic.name, number) for number in numbers]
     offsets = yield from committed(context, group, topic, numbers)
     yield from look_up_bounds(context, partitions)
-    places = []
+    cursors = []
     for partition in partitions:
         begin = offsets[partition.number]
-        places.append(_StreamPartition(partition, partition.log_start if begin is None else begin))
-    return places
+        cursors.append(_Cursor(partition, partition.log_start if begin is None else begin))
+    return cursors
 
 
 class Stream:
-    """A `DelayedFetch` of its partitions while it waits for more; before there are any, of the image."""
+    """While it waits for more, a `DelayedFetch` of its partitions, or a watcher of the image if it has none."""
 
     __slots__ = (
-        "_away",
         "_context",
+        "_cursors",
         "_is_fresh",
-        "_partitions",
+        "_next_index",
         "_portion",
         "_portion_of",
         "_sent_of",
+        "_to_fetch",
         "_topic",
-        "_turn",
         "_woken",
         "request",
         "sent",
     )
 
     def __init__(self, context: Context, request: Read) -> None:
-        """Without partitions: `widen` takes them in."""
+        """Without partitions; `widen` adds them."""
         self.request = request
         self.sent: Message | None = None
         """The message that waits for its ACK."""
         self._context = context
         self._topic: Topic | None = None
-        """None while it is not there."""
-        self._partitions: list[_StreamPartition] = []
+        """None while the topic does not exist."""
+        self._cursors: list[_Cursor] = []
         self._is_fresh = False
-        """It was looked how far partitions go since it last waited for more."""
-        self._away: _StreamPartition | None = None
-        """The partition that is to be fetched from."""
-        self._turn = 0
-        """Whose portion is next."""
+        """Whether the ends of the partitions were looked up since the stream last waited."""
+        self._to_fetch: _Cursor | None = None
+        """The partition to fetch from its leader."""
+        self._next_index = 0
+        """Index of the partition to read next."""
         self._portion: deque[Record] = deque()
-        self._portion_of: _StreamPartition | None = None
-        self._sent_of: _StreamPartition | None = None
+        self._portion_of: _Cursor | None = None
+        self._sent_of: _Cursor | None = None
         self._woken: Callable[[], None] | None = None
 
     # -- messages --------------------------------------------------------------------------------------
 
-    def next(self) -> Message | Nothing:
-        """The message to send now, which then waits for its ACK. Raises what ends the stream."""
+    def next(self) -> Message | NoMessage:
+        """The message to send, which then waits for its ACK. Raises an error that ends the stream."""
         if not self._portion:
             found = self._read_on()
             if found is not None:
                 return found
-        place = self._sent_of = self._portion_of
-        assert place is not None, "there is a portion"
-        self.sent = Message(place.partition.number, self._portion.popleft())
+        cursor = self._sent_of = self._portion_of
+        assert cursor is not None, "there is a portion"
+        self.sent = Message(cursor.partition.number, self._portion.popleft())
         return self.sent
 
-    def _read_on(self) -> Nothing | None:
+    def _read_on(self) -> NoMessage | None:
         reads_left = READS_MAX
-        places = self._partitions
-        for _ in places:
-            place = places[self._turn]
-            while self._readable(place) > place.position:
+        cursors = self._cursors
+        for _ in cursors:
+            cursor = cursors[self._next_index]
+            while self._readable(cursor) > cursor.position:
                 if not reads_left:
-                    return Nothing.YET
-                if place.partition.here is None and place.fetched is None:
-                    self._away = place
-                    return Nothing.HERE
+                    return NoMessage.NOT_FOUND_YET
+                if cursor.partition.here is None and cursor.fetched is None:
+                    self._to_fetch = cursor
+                    return NoMessage.NOT_FETCHED
                 reads_left -= 1
-                if self._read(place):
-                    self._turn = (self._turn + 1) % len(places)
+                if self._read(cursor):
+                    self._next_index = (self._next_index + 1) % len(cursors)
                     return None
-            self._turn = (self._turn + 1) % len(places)
+            self._next_index = (self._next_index + 1) % len(cursors)
         to_offset = self.request.to_offset
-        if to_offset is not None and places and all(each.position > to_offset for each in places):
-            return Nothing.EVER
-        return Nothing.NOW
+        if to_offset is not None and cursors and all(each.position > to_offset for each in cursors):
+            return NoMessage.REQUEST_DONE
+        return NoMessage.AT_END
 
-    def _readable(self, place: _StreamPartition) -> Offset:
-        """First offset that cannot be read now, or is not wanted. Moves the place over what is deleted."""
-        partition = place.partition
+    def _readable(self, cursor: _Cursor) -> Offset:
+        """First offset that cannot be read now, or is past the request. Moves the position past deleted records."""
+        partition = cursor.partition
         if partition.is_gone or (partition.here is None and is_alone(self._context)):
             raise KafkaError(
                 f"{partition.name} is no longer led by this broker", ErrorCode.NOT_LEADER_OR_FOLLOWER
             )
-        place.position = max(place.position, partition.log_start)
+        cursor.position = max(cursor.position, partition.log_start)
         to_offset = self.request.to_offset
         visible = partition.last_stable
         return visible if to_offset is None else min(visible, to_offset + 1)
 
-    def _read(self, place: _StreamPartition) -> bool:
-        """Whether there are messages in the next portion."""
-        here = place.partition.here
-        portion, place.fetched = place.fetched, None
+    def _read(self, cursor: _Cursor) -> bool:
+        """Read the next portion; return whether it has messages."""
+        here = cursor.partition.here
+        portion, cursor.fetched = cursor.fetched, None
         if portion is None:
-            assert here is not None, "what is elsewhere was fetched"
+            assert here is not None, "records of another leader are fetched first"
             portion = read(
                 here,
-                place.position,
+                cursor.position,
                 records_max=PORTION_RECORDS_MAX,
                 bytes_max=PORTION_BYTES,
                 record_bytes_max=PORTION_BYTES,
             )
-        if portion.next_offset <= place.position:
+        if portion.next_offset <= cursor.position:
             raise KafkaError(
-                f"{place.partition.name} cannot be read at offset {place.position}", ErrorCode.CORRUPT_MESSAGE
+                f"{cursor.partition.name} cannot be read at offset {cursor.position}",
+                ErrorCode.CORRUPT_MESSAGE,
             )
-        place.position = portion.next_offset
+        cursor.position = portion.next_offset
         to_offset = self.request.to_offset
         records = portion.records
         if to_offset is not None and records and records[-1].offset > to_offset:
             records = [each for each in records if each.offset <= to_offset]
         self._portion.extend(records)
-        self._portion_of = place
+        self._portion_of = cursor
         return bool(records)
 
     def fetch(self) -> Steps[None]:
-        """Have brought what is to be read next, of a partition that is led elsewhere."""
-        place, self._away = self._away, None
-        if place is not None and place.partition.here is None:
+        """Fetch the next records of a partition that another broker leads."""
+        cursor, self._to_fetch = self._to_fetch, None
+        if cursor is not None and cursor.partition.here is None:
             read = partial(
-                place.partition.read, place.position, records_max=PORTION_RECORDS_MAX, bytes_max=PORTION_BYTES
+                cursor.partition.read,
+                cursor.position,
+                records_max=PORTION_RECORDS_MAX,
+                bytes_max=PORTION_BYTES,
             )
             fetched = yield from retry_while_moving(self._context, read)
             kept = within(fetched.records, PORTION_BYTES)
             if kept < len(fetched.records):
                 fetched = Portion(fetched.records[:kept], fetched.records[kept].offset)
-            place.fetched = fetched
+            cursor.fetched = fetched
 
     def refresh(self) -> Steps[None]:
-        """Learn how far partitions that are led elsewhere go now."""
+        """Look up the ends of partitions that other brokers lead."""
         self._is_fresh = True
-        yield from look_up_bounds(self._context, [each.partition for each in self._partitions])
+        yield from look_up_bounds(self._context, [each.partition for each in self._cursors])
 
     @property
     def is_stale(self) -> bool:
-        """Whether partitions that are led elsewhere may go further than is known here."""
-        return not self._is_fresh and any(each.partition.here is None for each in self._partitions)
+        """Whether partitions that other brokers lead may have more records than is known."""
+        return not self._is_fresh and any(each.partition.here is None for each in self._cursors)
 
     def acknowledge(self) -> Steps[None]:
-        """Commit the offset after the message that waits. Where that fails, it waits still."""
-        message, place = self.sent, self._sent_of
-        if message is None or place is None or self._topic is None:
+        """Commit the offset after the message that waits for its ACK. If that fails, the message still waits."""
+        message, cursor = self.sent, self._sent_of
+        if message is None or cursor is None or self._topic is None:
             raise KafkaError("there is no message to acknowledge", ErrorCode.INVALID_REQUEST)
         offset = message.record.offset + 1
         yield from commit(self._context, self.request.group, self._topic, {message.partition: offset})
-        place.committed = offset
+        cursor.committed = offset
         self.sent = None
 
     @property
-    def is_past_more(self) -> bool:
-        """Whether it has passed over offsets without messages that the group is not known to be behind. For when there
-        is no message to send: then all that there were are acknowledged."""
-        return any(self._passed(each) > each.committed for each in self._partitions)
+    def has_passed_offsets(self) -> bool:
+        """Whether the stream has passed offsets without a message that are not committed. To be asked if there is no
+        message to send: then all messages are acknowledged."""
+        return any(self._passed(each) > each.committed for each in self._cursors)
 
     def commit_passed(self) -> Steps[None]:
-        """Have the group go on behind them. It is tried once: in a group that has members, these commit."""
+        """Commit the position past offsets without a message. Tried once: in a group with members, only they
+        commit."""
         assert self._topic is not None, "it has partitions"
         offsets = {
             each.partition.number: passed
-            for each in self._partitions
+            for each in self._cursors
             if (passed := self._passed(each)) > each.committed
         }
-        for each in self._partitions:
+        for each in self._cursors:
             each.committed = max(each.committed, self._passed(each))
         yield from commit(self._context, self.request.group, self._topic, offsets)
 
-    def _passed(self, place: _StreamPartition) -> Offset:
-        """Below it nothing is left of what is wanted: what was read beyond that was not sent."""
+    def _passed(self, cursor: _Cursor) -> Offset:
+        """All messages of the request below this offset are sent."""
         to_offset = self.request.to_offset
-        return place.position if to_offset is None else min(place.position, to_offset + 1)
+        return cursor.position if to_offset is None else min(cursor.position, to_offset + 1)
 
     @property
     def end_offset(self) -> Offset:
-        """Where a request goes on that takes up where this one ends: after the last offset wanted, or where the group
-        was already, whichever is later; of several partitions, the one that is behind."""
+        """Where the next request starts: after the last offset of this one, or at the group's offset if that is
+        higher; the lowest of all partitions."""
         assert self.request.to_offset is not None
         after = self.request.to_offset + 1
-        return min(max(each.begin, after) for each in self._partitions)
+        return min(max(each.begin, after) for each in self._cursors)
 
     @property
     def is_outgrown(self) -> bool:
-        """Whether the topic has got partitions that belong to the request, and are not in the stream."""
+        """Whether the topic has partitions of the request that are not in the stream yet."""
         topic = self._context.image.topics.get(self.request.topic)
         if self._topic is None:
             return topic is not None
         if self.request.partition != ALL_PARTITIONS:
             return False
-        return (
-            topic is not None and topic.id == self._topic.id and len(topic.partitions) > len(self._partitions)
-        )
+        return topic is not None and topic.id == self._topic.id and len(topic.partitions) > len(self._cursors)
 
     def widen(self) -> Steps[None]:
-        """Take the topic's partitions in that are new to it."""
-        known = {each.partition.number for each in self._partitions}
+        """Add the topic's partitions that are not in the stream yet."""
+        known = {each.partition.number for each in self._cursors}
         topic = find_topic(self._context, self.request.topic)
         wanted = (
             sorted(topic.partitions) if self.request.partition == ALL_PARTITIONS else [self.request.partition]
         )
         numbers = [number for number in wanted if number not in known]
-        self._partitions += yield from _stream_partitions(self._context, self.request.group, topic, numbers)
+        self._cursors += yield from _cursors_of(self._context, self.request.group, topic, numbers)
         self._topic = topic
 
     # -- waiting for more ------------------------------------------------------------------------------
@@ -301,9 +302,9 @@ class Stream:
         return self._woken is not None
 
     def watch(self, woken: Callable[[], None]) -> None:
-        """Have somebody called, once, when there may be something to send."""
+        """Call this once, when there may be something to send."""
         if self._woken is None:
-            for each in self._partitions:
+            for each in self._cursors:
                 each.partition.watch(self)
             if self._topic is None:
                 self._context.image_watchers.add(self.changed)
@@ -313,7 +314,7 @@ class Stream:
     def unwatch(self) -> None:
         if self._woken is not None:
             self._woken = None
-            for each in self._partitions:
+            for each in self._cursors:
                 each.partition.unwatch(self)
             self._context.image_watchers.discard(self.changed)
 
@@ -321,7 +322,7 @@ class Stream:
         woken = self._woken
         if woken is not None:
             self.unwatch()
-            # Whoever writes is not kept waiting while this reads.
+            # In the next tick, so that reading does not delay the producer.
             self._context.world.call_soon(woken)
 
     def decided(self) -> None:

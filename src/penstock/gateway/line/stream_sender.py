@@ -1,8 +1,7 @@
-"""What a client is told without asking again: messages of its stream (`+MSG`), that there are none now (`+EMPTY`), and
-that there is nothing more to come (`+END`).
+"""Sends a client the messages of its stream (`+MSG`), that there are none now (`+EMPTY`), and that it ends (`+END`).
 
-One message is out at a time, until it is acknowledged. `+EMPTY` comes at most once a second. Where something has to be
-fetched, looked up or committed before the stream can go on, that is given to whoever carries out commands.
+One message is sent at a time, and the next after its ACK. `+EMPTY` is sent at most once a second. If records have to
+be fetched, or offsets looked up or committed, before the stream can go on, the conversation runs these steps.
 """
 
 from collections.abc import Callable
@@ -12,7 +11,7 @@ from penstock.base.errors import KafkaError
 from penstock.base.steps import Steps
 from penstock.base.world import Timer
 from penstock.gateway.line.replies import EMPTY, error, in_bytes
-from penstock.gateway.line.stream import Message, Nothing, Stream
+from penstock.gateway.line.stream import Message, NoMessage, Stream
 from penstock.gateway.shared.wire import Wire
 from penstock.handlers.support.context import Context
 
@@ -23,32 +22,33 @@ class StreamSender:
     __slots__ = ("_context", "_go_on", "_quiet", "_wire", "is_looking", "stream")
 
     def __init__(self, context: Context, wire: Wire, go_on: Callable[[], None]) -> None:
-        """`go_on` is called when there may be more to say."""
+        """`go_on` is called when there may be more to send."""
         self._context = context
         self._wire = wire
         self._go_on = go_on
         self.stream: Stream | None = None
-        """The request for messages that came last."""
+        """The stream of the client's last request for messages."""
         self._quiet: Timer | None = None
-        """Runs for a second after `+EMPTY`, during which there is no other."""
+        """Runs for a second after `+EMPTY`, during which no other is sent."""
         self.is_looking = False
-        """The stream reads on when others have had their turn."""
+        """The stream reads on in the next tick."""
 
     def stop(self) -> None:
-        """The stream is over."""
+        """End the stream."""
         stream, self.stream = self.stream, None
         if stream is not None:
             stream.unwatch()
 
     def end(self) -> None:
-        """The client is gone."""
+        """The connection is closed."""
         self.stop()
         if self._quiet is not None:
             self._quiet.cancel()
             self._quiet = None
 
-    def say_more(self) -> Steps[bytes] | None:
-        """Send the next message, if it is time for one, or say that there is none; or give what must happen first."""
+    def send_more(self) -> Steps[bytes] | None:
+        """Send the next message, `+EMPTY` or `+END`, if it is time for one; or return the steps that must run
+        first."""
         stream = self.stream
         if (
             stream is None
@@ -69,16 +69,16 @@ class StreamSender:
         first: Steps[bytes] | None = None
         if isinstance(found, Message):
             self._wire.send(in_bytes(found))
-        elif found is Nothing.HERE:
+        elif found is NoMessage.NOT_FETCHED:
             first = self._or_stop(stream.fetch())
-        elif found is Nothing.YET:
+        elif found is NoMessage.NOT_FOUND_YET:
             self.is_looking = True
             self._context.world.call_soon(self._look_on)
         elif stream.is_stale:
-            first = _unasked(stream.refresh())
-        elif stream.is_past_more:
-            first = _unasked(stream.commit_passed())
-        elif found is Nothing.EVER:
+            first = _optional(stream.refresh())
+        elif stream.has_passed_offsets:
+            first = _optional(stream.commit_passed())
+        elif found is NoMessage.REQUEST_DONE:
             end_offset = stream.end_offset
             self.stop()
             self._wire.send(b"+END %d\n" % end_offset)
@@ -90,7 +90,7 @@ class StreamSender:
         return first
 
     def _or_stop(self, steps: Steps[None]) -> Steps[bytes]:
-        """Without these the stream cannot go on."""
+        """Run steps that the stream needs: if they fail, it ends."""
         try:
             yield from steps
         except KafkaError:
@@ -109,8 +109,8 @@ class StreamSender:
             self._go_on()
 
 
-def _unasked(steps: Steps[None]) -> Steps[bytes]:
-    """Nobody asked for these: where they fail, it is as if there were nothing more."""
+def _optional(steps: Steps[None]) -> Steps[bytes]:
+    """Run steps that the client has not requested: if they fail, the stream only has no more messages for now."""
     with suppress(KafkaError):
         yield from steps
     return b""

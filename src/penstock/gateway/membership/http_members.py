@@ -1,16 +1,16 @@
-"""What this node does for members that have no connection: one seat for each of them.
+"""Represents members without a connection in their groups, on the broker that coordinates the group.
 
-    heartbeats   every `group.consumer.heartbeat.interval.ms`, as a Kafka client sends them
-    settling     whenever a group has moved: give up what is to go, and take what is free, until nothing moves
-    sessions     a member of which nothing was heard for too long leaves
+    heartbeats    sent every `group.consumer.heartbeat.interval.ms`, as a Kafka client does
+    rebalances    after each change of a group: members revoke and take partitions until nothing changes
+    sessions      a member without a call for its session timeout leaves
 
-Who is in a group is in the log and nowhere else. The seats follow it: a coordinator that has been loaded tells who was
-there before, and each gets a whole session anew, since nobody knows when it was last heard of. That a seat is ours
-and how long its session is stands in the member's record (its client id and address, and as its rebalance timeout,
-of which a member that gives up at once has no other use).
+The members of a group are in the log only. A coordinator that has been loaded reports the HTTP members of its groups,
+and each starts a new session, since the time of its last call is not known. The member's record marks it as an HTTP
+member (client id and host), and has its session timeout (as its rebalance timeout, which a member that revokes at once
+does not need).
 
-What a member has is looked up where it is decided, in the coordinator. So its heartbeats always say the right epoch,
-and there is no answer that could be lost on the way.
+A member's assignment is read from the coordinator, not from heartbeat replies. So heartbeats always have the current
+epoch, and no reply can be lost.
 """
 
 import logging
@@ -40,41 +40,41 @@ from penstock.metadata.configs import broker_setting
 logger = logging.getLogger(__name__)
 
 SESSION_MS: Final = 300_000
-"""Unless a member says otherwise: people and cron jobs think in minutes."""
+"""Default session timeout: scripts and cron jobs make a call every few minutes."""
 
 LOADING_MS_MAX: Final = 10_000
-"""How long a call waits for a coordinator that reads its partition, before the client is told to ask again."""
+"""How long a call waits for a coordinator that is loading, before it fails with a retriable error."""
 
 MOVES_MAX: Final = 100
-"""How many members are moved before others of the node get their turn: each takes a tenth of a millisecond."""
+"""Members that are rebalanced in one tick: each takes a tenth of a millisecond."""
 
 Reply = Promise[ConsumerHeartbeatReply]
 
 
-class HttpMember:
-    """One member, and when it was last heard of."""
+class MemberSession:
+    """The session of one member, between its calls."""
 
-    __slots__ = ("calls", "group_id", "heartbeat", "name", "session", "session_ms")
+    __slots__ = ("calls", "group_id", "heartbeat", "name", "timeout_ms", "timer")
 
     def __init__(self, group_id: str, name: str) -> None:
         self.group_id = group_id
         self.name = name
-        self.session_ms = SESSION_MS
-        self.session: Timer | None = None
-        """Runs while none of its calls does."""
+        self.timeout_ms = SESSION_MS
+        self.timer: Timer | None = None
+        """Session timeout; not set during the member's calls."""
         self.heartbeat: Timer | None = None
         self.calls = 0
-        """Of the member's, under way."""
+        """Calls of the member in progress."""
 
     def cancel(self) -> None:
-        for timer in (self.session, self.heartbeat):
+        for timer in (self.timer, self.heartbeat):
             if timer is not None:
                 timer.cancel()
-        self.session = self.heartbeat = None
+        self.timer = self.heartbeat = None
 
 
 class MemberState(NamedTuple):
-    """How far a member and its group are, at one moment."""
+    """The epochs of a member and its group at one moment."""
 
     epoch: int
     target_epoch: int
@@ -90,18 +90,18 @@ class HttpMembers:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._groups: dict[str, dict[str, HttpMember]] = {}
-        """By group and name. No group without any."""
+        self._groups: dict[str, dict[str, MemberSession]] = {}
+        """By group and member name. Groups without members are not in it."""
         self.count = 0
         self._moved: dict[str, None] = {}
-        """Groups to look at when everything that happens now has happened."""
+        """Groups that have changed in this tick."""
         self._loading: list[Promise[None]] = []
-        """Calls that wait for a coordinator."""
+        """Calls that wait for a coordinator to load."""
         self._watches: dict[str, dict[Callable[[], None], None]] = {}
-        """By group, what is called when it has moved."""
+        """By group: callbacks for changes."""
         self._is_running = False
 
-    # A `Part` of the gateway.
+    # -- start and stop --------------------------------------------------------------------------------
 
     def start(self) -> None:
         self._is_running = True
@@ -114,16 +114,16 @@ class HttpMembers:
     def stop(self) -> None:
         self._is_running = False
         self._context.groups.listener = None
-        for seats in self._groups.values():
-            for seat in seats.values():
-                seat.cancel()
+        for known in self._groups.values():
+            for session in known.values():
+                session.cancel()
         self._groups.clear()
         self.count = 0
 
-    # Coordinators.
+    # -- coordinators ----------------------------------------------------------------------------------
 
     def coordinator(self, group_id: str) -> Steps[GroupCoordinator]:
-        """The coordinator of a group, once it can be asked."""
+        """The coordinator of a group, once it is loaded."""
         context = self._context
         yield from ensure_offsets_topic(context)
         shard = context.groups.shards.of(group_id)
@@ -137,14 +137,14 @@ class HttpMembers:
         return shard.coordinator
 
     def find(self, group_id: str) -> GroupCoordinator | None:
-        """The same, if it can be asked now."""
+        """The coordinator of a group, if it is loaded."""
         try:
             shard = self._context.groups.shards.of(group_id)
         except KafkaError:
             return None
         return shard.coordinator if shard.is_loaded else None
 
-    def _wait_for_load(self, is_there: Callable[[], bool]) -> Steps[None]:
+    def _wait_for_load(self, is_loaded: Callable[[], bool]) -> Steps[None]:
         is_late = False
 
         def late() -> None:
@@ -154,7 +154,7 @@ class HttpMembers:
 
         timer = self._context.world.call_later(LOADING_MS_MAX, late)
         try:
-            while not is_there() and not is_late:
+            while not is_loaded() and not is_late:
                 later: Promise[None] = Promise()
                 self._loading.append(later)
                 yield later
@@ -170,17 +170,17 @@ class HttpMembers:
         for group in coordinator.groups:
             if isinstance(group, ConsumerGroup) and any(each.is_of_http for each in group.members.values()):
                 self.moved(group.group_id)
-        # Called from within the loading of the shard, which is not served before it returns.
+        # The shard calls this while it loads, and serves requests only after it returns.
         self._context.world.call_soon(self._wake)
 
-    # Groups that move.
+    # -- changes of groups -----------------------------------------------------------------------------
 
     def moved(self, group_id: str) -> None:
         if not self._moved:
-            self._context.world.call_soon(self._look_at_moved)
+            self._context.world.call_soon(self._handle_moved)
         self._moved[group_id] = None
 
-    def _look_at_moved(self) -> None:
+    def _handle_moved(self) -> None:
         moved, self._moved = self._moved, {}
         if not self._is_running:
             return
@@ -193,7 +193,7 @@ class HttpMembers:
 
     @contextmanager
     def watching(self, group_id: str, call: Callable[[], None]) -> Iterator[None]:
-        """Have something called whenever the group has moved."""
+        """Call this after each change of the group."""
         self._watches.setdefault(group_id, {})[call] = None
         try:
             yield
@@ -204,64 +204,64 @@ class HttpMembers:
                 del self._watches[group_id]
 
     def follow(self, group_id: str) -> None:
-        """Have a seat for each member of the group that is ours, and for nobody else."""
+        """Keep exactly the HTTP members of the group."""
         coordinator = self.find(group_id)
         if coordinator is None:
-            return  # it will be loaded, here or elsewhere
+            return  # `loaded` follows, on this broker or another
         group = coordinator.find(group_id)
         members = group.members if isinstance(group, ConsumerGroup) else {}
         ours = {name: member for name, member in members.items() if member.is_of_http}
-        seats = self._groups.get(group_id, {})
-        for name in [*seats]:
+        known = self._groups.get(group_id, {})
+        for name in [*known]:
             if name not in ours:
-                self._stand_up(seats[name])
+                self._remove(known[name])
         for name, member in ours.items():
-            if name not in seats:
-                self._sit_down(group_id, member)
+            if name not in known:
+                self._add(group_id, member)
             else:
-                seats[name].session_ms = member.rebalance_timeout_ms
+                known[name].timeout_ms = member.rebalance_timeout_ms
 
-    def _sit_down(self, group_id: str, member: ConsumerMember) -> None:
-        seat = HttpMember(group_id, member.member_id)
-        seat.session_ms = member.rebalance_timeout_ms
-        self._groups.setdefault(group_id, {})[seat.name] = seat
+    def _add(self, group_id: str, member: ConsumerMember) -> None:
+        session = MemberSession(group_id, member.member_id)
+        session.timeout_ms = member.rebalance_timeout_ms
+        self._groups.setdefault(group_id, {})[session.name] = session
         self.count += 1
-        self._renew(seat)
-        self._beat_later(seat)
+        self._renew(session)
+        self._schedule_heartbeat(session)
 
-    def _stand_up(self, seat: HttpMember) -> None:
-        seat.cancel()
-        seats = self._groups[seat.group_id]
-        del seats[seat.name]
+    def _remove(self, session: MemberSession) -> None:
+        session.cancel()
+        known = self._groups[session.group_id]
+        del known[session.name]
         self.count -= 1
-        if not seats:
-            del self._groups[seat.group_id]
+        if not known:
+            del self._groups[session.group_id]
 
     def settled(self, group_id: str) -> Steps[list[Reply]]:
-        """Have our members move as far as they can; what was asked for it. What they gave up and got is written,
-        and committed when all of it is answered. Where somebody else must act first, they go on when that has."""
+        """Rebalance the group's HTTP members as far as possible; return the replies to their heartbeats. The changes
+        are committed once all replies are there. Members that wait for another client continue when it has acted."""
         replies: list[Reply] = []
         while self._settle(group_id, replies):
             yield sleep(self._context.world, 0)
         return replies
 
     def _settle(self, group_id: str, replies: list[Reply]) -> bool:
-        """The same, for some time; whether there is more to do."""
+        """Rebalance up to `MOVES_MAX` members; return whether there are more."""
         count = moves = 0
-        while True:  # each move brings a member nearer to its target, or the target to the group
+        while True:  # each change brings a member closer to its target assignment, or computes that
             for name in sorted(self._groups.get(group_id, ())):
-                before = self._place(group_id, name)
+                before = self._state(group_id, name)
                 if before is None or before.is_settled:
                     continue
-                replies.append(self.say(group_id, before.member))
-                moves += self._place(group_id, name) != before
+                replies.append(self.send_heartbeat(group_id, before.member))
+                moves += self._state(group_id, name) != before
                 if moves >= MOVES_MAX:
                     return True
             if moves == count:
                 return False
             count = moves
 
-    def _place(self, group_id: str, name: str) -> MemberState | None:
+    def _state(self, group_id: str, name: str) -> MemberState | None:
         coordinator = self.find(group_id)
         group = None if coordinator is None else coordinator.find(group_id)
         member = member_of(group, name)
@@ -270,10 +270,10 @@ class HttpMembers:
         assert isinstance(group, ConsumerGroup)
         return MemberState(group.epoch, group.target_epoch, member)
 
-    # Heartbeats.
+    # -- heartbeats ------------------------------------------------------------------------------------
 
-    def say(self, group_id: str, member: ConsumerMember, **more: Any) -> Reply:
-        """A heartbeat in a member's name, with what else there is to be said."""
+    def send_heartbeat(self, group_id: str, member: ConsumerMember, **more: Any) -> Reply:
+        """Send a heartbeat for a member, with more fields if it joins or changes its subscription."""
         is_joining = member.epoch <= JOINING_EPOCH
         asked = ConsumerGroupHeartbeat(
             group_id,
@@ -290,81 +290,83 @@ class HttpMembers:
         return self._context.groups.handle(group_id, asked._replace(**more))
 
     def leave(self, group_id: str, member: ConsumerMember) -> Reply:
-        reply = self.say(group_id, member, member_epoch=LEAVING_EPOCH, owned=None)
+        reply = self.send_heartbeat(group_id, member, member_epoch=LEAVING_EPOCH, owned=None)
         self.follow(group_id)
         return reply
 
-    def _beat_later(self, seat: HttpMember) -> None:
-        seat.heartbeat = self._context.world.call_later(self._interval_ms(), lambda: self._beat_now(seat))
+    def _schedule_heartbeat(self, session: MemberSession) -> None:
+        session.heartbeat = self._context.world.call_later(
+            self._interval_ms(), lambda: self._heartbeat_due(session)
+        )
 
-    def _beat_now(self, seat: HttpMember) -> None:
-        place = self._place(seat.group_id, seat.name)
-        if place is not None:
-            self.say(seat.group_id, place.member)
-        elif not self._is_taken(seat):
+    def _heartbeat_due(self, session: MemberSession) -> None:
+        state = self._state(session.group_id, session.name)
+        if state is not None:
+            self.send_heartbeat(session.group_id, state.member)
+        elif not self._is_kept(session):
             return
-        self._beat_later(seat)
+        self._schedule_heartbeat(session)
 
     def _interval_ms(self) -> int:
         def setting(name: str) -> int:
             return int(broker_setting(name, self._context.image, self._context.settings) or 0)
 
-        # In time for the session that the coordinator knows of, however the two are set.
+        # Below the coordinator's session timeout, whatever the settings are.
         session_ms = setting("group.consumer.session.timeout.ms")
         return max(1, min(setting("group.consumer.heartbeat.interval.ms"), session_ms // 3))
 
-    def _is_taken(self, seat: HttpMember) -> bool:
-        """Whether the seat is still to be kept. While its coordinator is being loaded nobody knows, and it is; where
-        another node coordinates the group, that one speaks for its members."""
+    def _is_kept(self, session: MemberSession) -> bool:
+        """Whether to keep the member: not if it has left, or if another broker coordinates the group and sends its
+        heartbeats. While the coordinator loads, the member is kept."""
         try:
-            self._context.groups.shards.of(seat.group_id)
+            self._context.groups.shards.of(session.group_id)
         except KafkaError:
-            self._stand_up(seat)
+            self._remove(session)
             return False
-        self.follow(seat.group_id)
-        return self._groups.get(seat.group_id, {}).get(seat.name) is seat
+        self.follow(session.group_id)
+        return self._groups.get(session.group_id, {}).get(session.name) is session
 
-    # Sessions.
+    # -- sessions --------------------------------------------------------------------------------------
 
     @contextmanager
-    def heard(self, group_id: str, name: str | None) -> Iterator[None]:
-        """The member makes a call: its session does not run while it lasts, and begins anew behind it."""
-        seat = self._groups.get(group_id, {}).get(name or "")
-        if seat is None:
+    def in_call(self, group_id: str, name: str | None) -> Iterator[None]:
+        """During a call of the member: its session timeout stops, and starts again after the call."""
+        session = self._groups.get(group_id, {}).get(name or "")
+        if session is None:
             yield
             return
-        seat.calls += 1
-        if seat.session is not None:
-            seat.session.cancel()
-            seat.session = None
+        session.calls += 1
+        if session.timer is not None:
+            session.timer.cancel()
+            session.timer = None
         try:
             yield
         finally:
-            seat.calls -= 1
-            if not seat.calls and self._groups.get(group_id, {}).get(seat.name) is seat:
-                self._renew(seat)
+            session.calls -= 1
+            if not session.calls and self._groups.get(group_id, {}).get(session.name) is session:
+                self._renew(session)
 
     def renew(self, group_id: str, name: str | None) -> None:
-        """Something was heard of the member."""
-        seat = self._groups.get(group_id, {}).get(name or "")
-        if seat is not None and not seat.calls:
-            self._renew(seat)
+        """Restart the member's session timeout."""
+        session = self._groups.get(group_id, {}).get(name or "")
+        if session is not None and not session.calls:
+            self._renew(session)
 
-    def _renew(self, seat: HttpMember) -> None:
-        if seat.session is not None:
-            seat.session.cancel()
-        seat.session = self._context.world.call_later(seat.session_ms, lambda: self._is_over(seat))
+    def _renew(self, session: MemberSession) -> None:
+        if session.timer is not None:
+            session.timer.cancel()
+        session.timer = self._context.world.call_later(session.timeout_ms, lambda: self._timed_out(session))
 
-    def _is_over(self, seat: HttpMember) -> None:
-        seat.session = None
-        place = self._place(seat.group_id, seat.name)
-        if place is not None:
+    def _timed_out(self, session: MemberSession) -> None:
+        session.timer = None
+        state = self._state(session.group_id, session.name)
+        if state is not None:
             logger.info(
                 "consumer %r removed from group %r: no call for %d ms",
-                seat.name,
-                seat.group_id,
-                seat.session_ms,
+                session.name,
+                session.group_id,
+                session.timeout_ms,
             )
-            self.leave(seat.group_id, place.member)
-        if self._is_taken(seat):
-            self._renew(seat)  # it could not be written, or asked
+            self.leave(session.group_id, state.member)
+        if self._is_kept(session):
+            self._renew(session)  # the coordinator could not remove the member: try again later

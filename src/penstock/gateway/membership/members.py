@@ -1,7 +1,7 @@
 """Requests of HTTP clients to groups: join, leave, consume and commit.
 
 `Members` handles them on the broker that coordinates the group; `MembersAnywhere` forwards them to that broker. So a
-client may come through any broker, and a load balancer needs no affinity.
+client may call any broker, and a load balancer needs no affinity.
 """
 
 from collections.abc import Sequence
@@ -46,21 +46,20 @@ from penstock.handlers.support.response_fields import client_host
 from penstock.records import Record
 
 MEMBERS_MAX: Final = 1000
-"""Of this door, on this node: their heartbeats are the node's work, and a call that moves a whole group is done in
-one go."""
+"""HTTP members of groups that this broker coordinates: it sends their heartbeats, and rebalances them in one step."""
 
 BYTES_MAX: Final = 4 << 20
-"""Of keys, values and headers in an answer, unless its first record alone has more."""
+"""Bytes of keys, values and headers in a response, unless its first record alone is larger."""
 
 HIDDEN_PORTIONS_MAX: Final = 64
-"""How many portions of the log a call that does not wait goes through without finding a record that is to be seen:
-a transaction of so much may have been aborted. Its answer says where to go on."""
+"""Portions without a visible record, of aborted transactions for example, that a call without a wait reads. Its
+response has the offset to continue at."""
 
 
 class Consumed(NamedTuple):
     records: Sequence[Record]
     next_offset: Offset
-    """What to commit when they are dealt with."""
+    """The offset to commit once the records are processed."""
 
 
 class Members:
@@ -68,39 +67,39 @@ class Members:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._seats = HttpMembers(context)
+        self._http_members = HttpMembers(context)
 
     def start(self) -> None:
-        self._seats.start()
+        self._http_members.start()
 
     def stop(self) -> None:
-        self._seats.stop()
+        self._http_members.stop()
 
-    # -- coming and going ------------------------------------------------------------------------------
+    # -- join and leave --------------------------------------------------------------------------------
 
     def join(
         self, session: Session, group: str, consumer: str, topics: Sequence[str], session_ms: int
     ) -> Steps[Assignments]:
-        """Become a member, or say anew what one is subscribed to; what it has then. Members of this door that have to
-        give something up for it do so at once; what a Kafka client has to give up comes when it has."""
+        """Join the group, or change a member's subscription; return the member's assignment. Other HTTP members revoke
+        partitions at once. Partitions that a Kafka client has to revoke are assigned when it has."""
         context = self._context
         self._check(session, group, topics)
         if not is_enabled(context):
             raise Conflict("unsupported_version", "the consumer protocol is disabled (group.version is 0)")
         for topic in topics:
             yield from ensure_topic(context, topic)
-        coordinator = yield from self._seats.coordinator(group)
+        coordinator = yield from self._http_members.coordinator(group)
         member = self._joining(coordinator, group, consumer)
-        reply = self._seats.say(
+        reply = self._http_members.send_heartbeat(
             group,
             member,
             client_host=client_host(session).removeprefix("/"),
             rebalance_timeout_ms=session_ms,
             subscribed_names=tuple(topics),
         )
-        self._seats.follow(group)
-        self._seats.renew(group, consumer)
-        replies = [reply, *(yield from self._seats.settled(group))]
+        self._http_members.follow(group)
+        self._http_members.renew(group, consumer)
+        replies = [reply, *(yield from self._http_members.settled(group))]
         joined = member_of(coordinator.find(group), consumer)
         assignments = {} if joined is None else assignments_of(joined, context.image)
         yield from self._committed(replies)
@@ -115,7 +114,7 @@ class Members:
             raise Conflict(
                 "name_taken", f"{consumer!r} is a Kafka client in group {group_id!r}: choose another name"
             )
-        if self._seats.count >= MEMBERS_MAX:
+        if self._http_members.count >= MEMBERS_MAX:
             raise KafkaError(
                 f"{MEMBERS_MAX} consumers have joined groups over HTTP at this broker, which is the maximum",
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
@@ -123,22 +122,22 @@ class Members:
         return ConsumerMember(consumer)
 
     def leave(self, session: Session, group: str, consumer: str) -> Steps[None]:
-        """Give up everything; others have it when this is over."""
+        """Leave the group. The member's partitions are assigned to others when this returns."""
         self._check(session, group)
-        coordinator = yield from self._seats.coordinator(group)
+        coordinator = yield from self._http_members.coordinator(group)
         member = member_of(coordinator.find(group), consumer)
         if member is None:
             raise KafkaError(
                 f"no consumer {consumer!r} joined group {group!r} over HTTP",
                 ErrorCode.UNKNOWN_MEMBER_ID,
             )
-        reply = self._seats.leave(group, member)
-        replies = [reply, *(yield from self._seats.settled(group))]
+        reply = self._http_members.leave(group, member)
+        replies = [reply, *(yield from self._http_members.settled(group))]
         yield from self._committed(replies)
 
     @staticmethod
     def _committed(replies: list[Reply]) -> Steps[None]:
-        """Wait until everything that was decided is so. The first was asked by the caller, who is told why not."""
+        """Wait until all decisions are committed. Raise the error of the first reply, which is the caller's."""
         for index, later in enumerate(replies):
             reply = yield later
             if not index and reply.code is not ErrorCode.NONE:
@@ -159,12 +158,12 @@ class Members:
         records_max: int,
         wait_ms: int,
     ) -> Steps[Consumed]:
-        """Records from the group's committed offset on, as soon as there are any, or the time is up."""
+        """Records from the group's committed offset, as soon as there are any, or none after `wait_ms`."""
         self._check(session, group, (topic,))
-        self._seats.renew(group, consumer)
+        self._http_members.renew(group, consumer)
         find_partition(self._context, topic, number)
-        coordinator = yield from self._seats.coordinator(group)
-        with self._seats.heard(group, consumer):
+        coordinator = yield from self._http_members.coordinator(group)
+        with self._http_members.in_call(group, consumer):
             yield from self._check_reader(coordinator, group, consumer, topic, number)
             offset = yield from self._position(group, topic, number)
             return (yield from self._read(group, consumer, topic, number, offset, records_max, wait_ms))
@@ -172,7 +171,7 @@ class Members:
     def _check_reader(
         self, coordinator: GroupCoordinator, group: str, consumer: str | None, topic: str, number: int
     ) -> Steps[None]:
-        """Partitions may have been added since the member's last heartbeat: one more is sent before it is refused."""
+        """Send one more heartbeat before the member is rejected: partitions may have been added since the last one."""
         image = self._context.image
         try:
             check_reader(coordinator, image, group, consumer, topic, number)
@@ -180,8 +179,8 @@ class Members:
             member = member_of(coordinator.find(group), consumer)
             if member is None:
                 raise
-            reply = self._seats.say(group, member)
-            replies = [reply, *(yield from self._seats.settled(group))]
+            reply = self._http_members.send_heartbeat(group, member)
+            replies = [reply, *(yield from self._http_members.settled(group))]
             check_reader(coordinator, image, group, consumer, topic, number)
             yield from self._committed(replies)
 
@@ -208,15 +207,14 @@ class Members:
         deadline_ms = world.now_ms() + wait_ms
         hidden = 0
         while True:
-            place = find_partition(context, topic, number)
-            yield from look_up_bounds(context, [place])
-            before = _in_log(place, offset)
-            records, offset = yield from _portions(context, place, before, records_max)
+            partition = find_partition(context, topic, number)
+            yield from look_up_bounds(context, [partition])
+            before = _in_log(partition, offset)
+            records, offset = yield from _portions(context, partition, before, records_max)
             left_ms = deadline_ms - world.now_ms()
-            if records or before == offset < place.last_stable:
-                return Consumed(
-                    records, offset
-                )  # without any: a log that cannot be read on is not read in vain
+            if records or before == offset < partition.last_stable:
+                # Without records: the log cannot be read any further, and is not read again.
+                return Consumed(records, offset)
             if before != offset:
                 hidden += 1
                 if left_ms > 0 or hidden < HIDDEN_PORTIONS_MAX:
@@ -224,22 +222,25 @@ class Members:
                     continue
             if left_ms <= 0:
                 return Consumed((), offset)
-            yield from self._wait(group, consumer, place, offset, left_ms)
+            yield from self._wait(group, consumer, partition, offset, left_ms)
 
     def _wait(
-        self, group: str, consumer: str | None, place: RoutedPartition, offset: Offset, wait_ms: float
+        self, group: str, consumer: str | None, partition: RoutedPartition, offset: Offset, wait_ms: float
     ) -> Steps[None]:
-        """Until there is more to read, or the time is up; a `Conflict` once the partition is another's to read."""
+        """Wait for more records, or until `wait_ms` have passed. Raises a `Conflict` if the partition is
+        reassigned."""
         context = self._context
-        name, here = place.name, place.here
+        name, here = partition.name, partition.here
 
         def check() -> None:
-            coordinator = self._seats.find(group)
+            coordinator = self._http_members.find(group)
             if coordinator is not None:
                 check_reader(coordinator, context.image, group, consumer, name.topic, name.partition)
 
         growth = (
-            RoutedGrowth(context, place, wait_ms) if here is None else Growth(context, here, offset, wait_ms)
+            RoutedGrowth(context, partition, wait_ms)
+            if here is None
+            else Growth(context, here, offset, wait_ms)
         )
 
         def moved() -> None:
@@ -248,7 +249,7 @@ class Members:
             except Conflict:
                 growth.changed()
 
-        with self._seats.watching(group, moved):
+        with self._http_members.watching(group, moved):
             try:
                 yield growth
             finally:
@@ -260,22 +261,22 @@ class Members:
     def commit(
         self, session: Session, group: str, consumer: str | None, topic: str, number: int, offset: Offset
     ) -> Steps[None]:
-        """Commit as the owner of the partition does; as anybody may, where the group has no members."""
+        """Commit an offset in the name of the partition's owner, or of no member if the group has none."""
         context = self._context
         self._check(session, group, (topic,))
-        self._seats.renew(group, consumer)
-        place = find_partition(context, topic, number)
-        coordinator = yield from self._seats.coordinator(group)
-        with self._seats.heard(group, consumer):
+        self._http_members.renew(group, consumer)
+        partition = find_partition(context, topic, number)
+        coordinator = yield from self._http_members.coordinator(group)
+        with self._http_members.in_call(group, consumer):
             if consumer is not None and is_live(coordinator.find(group)):
                 yield from self._check_reader(coordinator, group, consumer, topic, number)
             member = committer(coordinator, group, topic, number)
             if member is not None:
-                self._seats.renew(group, member.member_id)
-            yield from look_up_bounds(context, [place])
-            if offset > place.log_end:
+                self._http_members.renew(group, member.member_id)
+            yield from look_up_bounds(context, [partition])
+            if offset > partition.log_end:
                 raise KafkaError(
-                    f"partition {number} of topic {topic!r} ends at offset {place.log_end}: "
+                    f"partition {number} of topic {topic!r} ends at offset {partition.log_end}: "
                     f"{offset} cannot be committed",
                     ErrorCode.OFFSET_OUT_OF_RANGE,
                 )
@@ -289,7 +290,7 @@ class Members:
                 raise KafkaError(f"offset {offset} could not be committed for group {group!r}", code)
 
     def _check(self, session: Session, group: str, topics: Sequence[str] = ()) -> None:
-        """Whether who calls may do anything with the group and the topics."""
+        """Raise if the client may not read the group and the topics."""
         context = self._context
         if not context.authorize(session, Operation.READ, AclResourceType.GROUP, group):
             raise KafkaError("not authorized for this group", ErrorCode.GROUP_AUTHORIZATION_FAILED)
@@ -299,17 +300,21 @@ class Members:
             raise KafkaError("not authorized for this topic", ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
-def _in_log(place: RoutedPartition, offset: Offset) -> Offset:
-    """The offset, or the earliest there is where it is not in the log, or there is none."""
-    return offset if place.log_start <= offset <= place.log_end else place.log_start
+def _in_log(partition: RoutedPartition, offset: Offset) -> Offset:
+    """The offset; or the start of the log, if the offset is not in it."""
+    return offset if partition.log_start <= offset <= partition.log_end else partition.log_start
 
 
-def _portions(context: Context, place: RoutedPartition, offset: Offset, records_max: int) -> Steps[Consumed]:
-    """Records from an offset on, as many as go into an answer."""
+def _portions(
+    context: Context, partition: RoutedPartition, offset: Offset, records_max: int
+) -> Steps[Consumed]:
+    """Records from an offset, up to the size of a response."""
     records: list[Record] = []
     size = 0
-    while offset < place.last_stable:
-        read = partial(place.read, offset, records_max=records_max - len(records), bytes_max=PORTION_BYTES)
+    while offset < partition.last_stable:
+        read = partial(
+            partition.read, offset, records_max=records_max - len(records), bytes_max=PORTION_BYTES
+        )
         portion = yield from retry_while_moving(context, read)
         for record in portion.records:
             size += _size(record)
@@ -389,6 +394,6 @@ class MembersAnywhere:
         )
 
 
-def _record(told: messages.ConsumedRecord) -> Record:
-    headers = tuple((name.decode(errors="surrogateescape"), value) for name, value in told.headers)
-    return Record(told.offset, told.timestamp, told.key, told.value, headers)
+def _record(consumed: messages.ConsumedRecord) -> Record:
+    headers = tuple((name.decode(errors="surrogateescape"), value) for name, value in consumed.headers)
+    return Record(consumed.offset, consumed.timestamp, consumed.key, consumed.value, headers)

@@ -1,7 +1,7 @@
-"""Who may read and commit what in a group's name.
+"""Which member of a group may read and commit a partition.
 
-nobody is in the group      anybody reads and commits
-somebody is                 who owns a partition reads it, and it is committed as its owner does
+A group without members lets every client read and commit. In a group with members only the owner of a partition reads
+it, and offsets are committed in the owner's name.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ def is_live(group: ClassicGroup | ConsumerGroup | None) -> bool:
 
 
 def member_of(group: ClassicGroup | ConsumerGroup | None, name: str | None) -> ConsumerMember | None:
-    """The member that came through this door under a name."""
+    """The member of this name, if it joined over HTTP."""
     if name is None or not isinstance(group, ConsumerGroup):
         return None
     member = group.members.get(name)
@@ -44,7 +44,7 @@ def check_reader(
     topic: str,
     partition: int,
 ) -> None:
-    """Raises a `Conflict` unless the consumer may read the partition in the group's name now."""
+    """Raise a `Conflict` unless the consumer may read the partition as a member of the group now."""
     group = coordinator.find(group_id)
     if not is_live(group):
         return
@@ -68,8 +68,8 @@ def check_reader(
 def committer(
     coordinator: GroupCoordinator, group_id: str, topic: str, partition: int
 ) -> ConsumerMember | None:
-    """The member as which an offset is committed; None where the group has none. Raises a `Conflict` where nobody
-    here may."""
+    """The member in whose name an offset is committed; None if the group has no members. Raises a `Conflict` unless
+    the owner of the partition joined over HTTP."""
     group = coordinator.find(group_id)
     if not is_live(group):
         return None
