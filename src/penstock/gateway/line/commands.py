@@ -1,11 +1,11 @@
-"""What a line says.
+"""Parses the lines of a client into commands.
 
-    TOPIC <topic> <key> <length>                    a message; its bytes follow the line
-    <topic>:<group>:<partition>[:<toOffset>]        messages from where the group is, -1 for all partitions
-    ACK                                             the message that came last is done with
-    SET_OFFSET <topic>:<group> <offset|BEGIN|END>   the group goes on from there
+    TOPIC <topic> <key> <length>                    write a message; its bytes follow the line
+    <topic>:<group>:<partition>[:<toOffset>]        send messages from the group's offset on; -1 for all partitions
+    ACK                                             the last message is processed: commit its offset
+    SET_OFFSET <topic>:<group> <offset|BEGIN|END>   set the group's offset in all partitions
 
-Fields are separated by one space. A topic's name is taken as it is, a group's and a key may be percent-encoded.
+Fields are separated by one space. Group and key may be percent-encoded, the topic may not.
 """
 
 from typing import NamedTuple, TypeAlias
@@ -16,7 +16,7 @@ from penstock.client.line_text import decode_group, decode_key
 ALL_PARTITIONS = -1
 
 END = -1
-"""In place of an offset: the end of each partition. Kafka's ListOffsets has the same sign for it."""
+"""Instead of an offset: the end of each partition, as in Kafka's ListOffsets."""
 
 _DIGITS_MAX = 19
 _NUMBER_MAX = 2**63 - 1
@@ -41,14 +41,14 @@ class Read(NamedTuple):
     partition: int
     """Or `ALL_PARTITIONS`."""
     to_offset: Offset | None
-    """The last one that is wanted, in each partition; None for whatever comes."""
+    """The last offset to send, in each partition; None for a stream without an end."""
 
 
 class SetOffset(NamedTuple):
     topic: str
     group: str
     offset: Offset | None
-    """None for where each partition begins; `END` for where each ends."""
+    """None for the start of each partition; `END` for its end."""
 
 
 class Ack(NamedTuple):
@@ -61,12 +61,12 @@ _ACK = Ack()
 
 
 class BadCommand(Exception):
-    """A line that says nothing that can be done; the message is for the client."""
+    """A line that is not a valid command; the message is for the client."""
 
     def __init__(self, message: str, payload_bytes: int | None = 0) -> None:
         super().__init__(message)
         self.payload_bytes = payload_bytes
-        """What follows the line and is no command; None where that cannot be known."""
+        """Bytes after the line that are not a command; None if that is not known."""
 
 
 def parse(line: bytes) -> Command:

@@ -3,11 +3,11 @@
     received -> [TOPIC TOPIC TOPIC] [ACK] [TOPIC] [orders:billing:-1]
                  `-- one write --'   every other command starts when all before it are answered
 
-Consecutive messages are written together (`writing`), and replies are sent in the order of the commands (`replies`).
-Every other command, and the first message to a topic that has to be created, is executed alone. Meanwhile input is
-kept unparsed, at most one portion; the same holds while the client does not read.
+Consecutive messages are written together (`produce_buffer`), and replies are sent in the order of the commands
+(`replies`). Every other command, and the first message to a topic that has to be created, is executed alone. Meanwhile
+input is kept unparsed, at most one portion; the same holds while the client does not read.
 
-A stream sends messages (`sender`) between two replies, never while a command is executed alone.
+A stream sends messages (`stream_sender`) between two replies, never while a command is executed alone.
 
 Any web page can make a browser send HTTP to this port, and the page chooses the body, which may look like commands. So
 the connection is closed at the first line that looks like an HTTP request.
@@ -49,19 +49,20 @@ logger = logging.getLogger(__name__)
 LISTENER = "LINE"
 
 UNCHECKED_BYTES = 64 * 1024
-"""A message of that size may be received before it is looked up whether its topic takes it."""
+"""A message of up to this size is received without a check of its topic's `max.message.bytes`."""
 
 SKIPPED_BYTES_MAX = 100 * 2**20
-"""`socket.request.max.bytes` of Kafka: a message that is refused is read over if it is no longer than that."""
+"""A rejected message of up to this size is skipped; after a larger one the connection is closed. The value of Kafka's
+`socket.request.max.bytes`."""
 
 PIECES_MAX = 1000
-"""Lines and messages of one client that are looked at before others have their turn: some milliseconds' worth."""
+"""Lines and messages of one client that are handled in one tick: a few milliseconds."""
 
 _HTTP = re.compile(rb" HTTP/[0-9](\.[0-9])?$")
-"""How a request line ends; no command does."""
+"""The end of an HTTP request line. No command ends like this."""
 
 _WORDS: dict[type, str] = {Ack: "ACK", Read: "READ", SetOffset: "SET_OFFSET"}
-"""What commands are counted as."""
+"""Names of commands in metrics."""
 
 
 class LineConversation:
@@ -73,28 +74,28 @@ class LineConversation:
         self._session = Session("", 0, wire.peer, LISTENER)
         self._framer = Framer()
         self._announced: Produce | None = None
-        """The message whose bytes come next."""
+        """The message whose bytes follow."""
         self._replies = Replies(wire, self._close)
-        self._writing = ProduceBuffer(gateway, self._session, self._replies, self._written)
+        self._produce_buffer = ProduceBuffer(gateway, self._session, self._replies, self._written)
         self._sender = StreamSender(self._context, wire, self._go_on)
         self._next: Command | None = None
-        """A command that is carried out alone, once all before it are answered."""
+        """A command that is executed alone, once all commands before it are answered."""
         self._running: RunningSteps[bytes] | None = None
         self._is_alone = False
-        """It is being carried out."""
+        """Whether a command is executed alone now."""
         self._begun: tuple[str, int] | None = None
-        """What it is, and when it began, for metrics."""
+        """Its name and its start, for metrics."""
         self._taken = 0
-        """Lines and messages that have been looked at."""
-        self._is_giving_way = False
-        """Others have their turn, and then the next command is looked at."""
+        """Lines and messages that were parsed."""
+        self._is_yielding = False
+        """The next command is parsed in the next tick."""
         self._is_paused = False
-        """Nothing is received."""
+        """Whether reading from the connection is paused."""
         self._is_stalled = False
-        """There may be commands that have arrived, and have to wait."""
+        """Whether received commands may be waiting."""
         self._is_going = False
         self._is_finished = False
-        """The client sends nothing more."""
+        """The client has closed its side of the connection."""
         self._is_over = False
 
     # -- what the wire calls ---------------------------------------------------------------------------
@@ -112,7 +113,7 @@ class LineConversation:
         self._go_on()
 
     def finished(self) -> None:
-        """What the client sent is carried out; a stream says one thing more, since nobody could acknowledge it."""
+        """Execute what the client has sent. A stream sends one more message, as no ACK can follow."""
         self._is_finished = True
         self._go_on()
 
@@ -136,7 +137,8 @@ class LineConversation:
 
     @property
     def unfinished(self) -> int | None:
-        """A message that was announced and has not begun is not: somebody may be about to type it."""
+        """Number of the command whose rest is missing. A message without its first byte does not count: a person may
+        be about to type it."""
         return self._taken if self._framer.is_midway and not self._is_held else None
 
     def give_up_waiting(self) -> None:
@@ -150,8 +152,8 @@ class LineConversation:
         return (
             self._next is not None
             or self._is_alone
-            or self._writing.is_held
-            or self._is_giving_way
+            or self._produce_buffer.is_held
+            or self._is_yielding
             or self._is_over
             or self._wire.is_full
         )
@@ -162,19 +164,19 @@ class LineConversation:
             self._wire.stop_reading()
 
     def _go_on(self) -> None:
-        """Do all that can be done now."""
+        """Execute and send as much as possible now."""
         if self._is_going or self._is_over:
-            return  # whoever is at it goes on
+            return  # a caller up the stack goes on
         self._is_going = True
         try:
-            self._carry_on()
+            self._go_on_until_held()
         except Exception:
             logger.exception("line from %s failed: unexpected error", self._wire.peer)
-            self._say_last(error("internal error; see the broker's log"))
+            self._reply_and_close(error("internal error; see the broker's log"))
         finally:
             self._is_going = False
 
-    def _carry_on(self) -> None:
+    def _go_on_until_held(self) -> None:
         sender = self._sender
         pieces_left = PIECES_MAX
         while True:
@@ -189,11 +191,11 @@ class LineConversation:
                 break
             pieces_left -= 1
             if not pieces_left:
-                self._is_giving_way = self._is_stalled = True
-                self._context.world.call_soon(self._had_its_turn)
+                self._is_yielding = self._is_stalled = True
+                self._context.world.call_soon(self._yielded)
                 break
         self._taken += PIECES_MAX - pieces_left
-        self._writing.write()
+        self._produce_buffer.write()
         if self._is_held:
             return
         if self._is_paused:
@@ -204,12 +206,12 @@ class LineConversation:
             if not self._replies:
                 self._close()
 
-    def _had_its_turn(self) -> None:
-        self._is_giving_way = False
+    def _yielded(self) -> None:
+        self._is_yielding = False
         self._go_on()
 
     def _take(self) -> bool:
-        """Look at the next piece of what arrived; whether there was a whole one."""
+        """Handle the next line or message; return False if it is not complete."""
         announced = self._announced
         if announced is None:
             return self._take_line()
@@ -217,7 +219,7 @@ class LineConversation:
         if value is None:
             return False
         self._announced = None
-        self._writing.gather(announced, value)
+        self._produce_buffer.gather(announced, value)
         return True
 
     def _take_line(self) -> bool:
@@ -236,14 +238,14 @@ class LineConversation:
                 self._refuse(str(bad), bad.payload_bytes)
             return True
         if not isinstance(command, Produce):
-            self._writing.write()
+            self._produce_buffer.write()
             self._next = command
         elif command.length <= UNCHECKED_BYTES or self._has_room(command):
             self._announced = command
         return True
 
     def _has_room(self, command: Produce) -> bool:
-        """Whether a message of that size may be taken; otherwise it is refused, and its bytes are read over."""
+        """Whether the topic allows a message of this size; otherwise it is rejected, and its bytes are skipped."""
         context = self._context
         limit = int(topic_setting(command.topic, "max.message.bytes", context.image, context.settings) or 0)
         if command.length <= limit:
@@ -256,26 +258,26 @@ class LineConversation:
 
     def _refuse(self, why: str, payload_bytes: int | None) -> None:
         self._context.metrics.line_answered("?", 0, errors=1)
-        self._writing.write()
+        self._produce_buffer.write()
         if payload_bytes is None or payload_bytes > SKIPPED_BYTES_MAX:
-            self._say_last(error(f"{why}; the connection is closed"))
+            self._reply_and_close(error(f"{why}; the connection is closed"))
         else:
             self._framer.skip(payload_bytes)
-            self._replies.say(error(why))
+            self._replies.add_text(error(why))
 
-    def _say_last(self, text: bytes) -> None:
-        """Close after this, once all that came before is answered."""
+    def _reply_and_close(self, text: bytes) -> None:
+        """Close the connection after this reply, once all commands before it are answered."""
         self._framer = Framer()
         self._sender.stop()
         self._announced = None
-        self._is_alone = True  # nothing is looked at any more
-        self._replies.say(text, is_last=True)
+        self._is_alone = True  # no command is parsed after this
+        self._replies.add_text(text, is_last=True)
 
     def _written(self) -> None:
         if self._is_stalled or self._is_finished:
             self._go_on()
 
-    # -- commands that are carried out alone -----------------------------------------------------------
+    # -- commands that are executed alone --------------------------------------------------------------
 
     def _begin(self, command: Command) -> None:
         self._begun = _WORDS[type(command)], self._context.world.clock_ns()
@@ -318,7 +320,7 @@ class LineConversation:
         return OK
 
     def _open_stream(self, request: Read) -> Steps[bytes]:
-        """The stream that runs is over, whatever comes of the request."""
+        """Ends the current stream, even if the request fails."""
         self._sender.stop()
         self._authorize(request.topic, request.group)
         self._sender.stream = yield from open_stream(self._context, request)
@@ -328,9 +330,9 @@ class LineConversation:
         context = self._context
         self._authorize(command.topic, command.group)
         topic = find_topic(context, command.topic)
-        places = [find_partition(context, topic.name, number) for number in sorted(topic.partitions)]
-        yield from look_up_bounds(context, places)
-        offsets = {each.number: _meant(command.offset, each) for each in places}
+        partitions = [find_partition(context, topic.name, number) for number in sorted(topic.partitions)]
+        yield from look_up_bounds(context, partitions)
+        offsets = {each.number: _offset_in(command.offset, each) for each in partitions}
         yield from commit(context, command.group, topic, offsets)
         stream = self._sender.stream
         if stream is not None and (stream.request.topic, stream.request.group) == command[:2]:
@@ -346,11 +348,11 @@ class LineConversation:
         allow(self._context, self._session, Operation.READ, AclResourceType.GROUP, group)
 
 
-def _meant(offset: Offset | None, place: RoutedPartition) -> Offset:
-    """What `SET_OFFSET` means in a partition."""
+def _offset_in(offset: Offset | None, partition: RoutedPartition) -> Offset:
+    """The offset that `SET_OFFSET` sets in a partition."""
     if offset is None:
-        return place.log_start
-    return place.last_stable if offset == END else offset
+        return partition.log_start
+    return partition.last_stable if offset == END else offset
 
 
 def _shown(text: str) -> str:

@@ -1,18 +1,18 @@
-"""Bytes cut into lines and counted payloads, however they arrive.
+"""Cuts received bytes into lines and counted payloads.
 
     TOPIC orders k 5\\n hello \\n ACK\\n ...
     `------line-----'  `take'   `line'
 
-Nothing is kept but what has arrived of the next piece: a line has a bound, a payload is asked for only by who has
-found its length good, and one that nobody wants is skipped without being kept.
+Only the incomplete line or payload is kept. The length of a line is bounded; the caller checks the length of a payload
+before it takes it, and skips a payload that is too long.
 """
 
 LINE_BYTES_MAX = 8 * 1024
-"""With its end. A key is the longest thing in a line."""
+"""Including the line end. The longest part of a line is a key."""
 
 
 class LineTooLong(Exception):
-    """There is no end within the bound: where the next command begins cannot be known."""
+    """The line has no end within `LINE_BYTES_MAX`, so that the start of the next command is not known."""
 
 
 class Framer:
@@ -21,9 +21,9 @@ class Framer:
     def __init__(self) -> None:
         self._data = b""
         self._at = 0
-        """What is before it has been given out."""
+        """Everything before this index has been returned."""
         self._gathered: bytearray | None = None
-        """The beginning of a payload that has not arrived whole, in place of `_data`: it grows without copies."""
+        """The received part of a payload, instead of `_data`: it grows without copies."""
         self._wanted = 0
         self._to_skip = 0
 
@@ -43,23 +43,23 @@ class Framer:
 
     @property
     def is_midway(self) -> bool:
-        """A part of the next piece has arrived."""
+        """Whether a part of the next line or payload has arrived."""
         return bool(self._gathered) or self._to_skip > 0 or self._at < len(self._data)
 
     def line(self) -> bytes | None:
-        """The next line without its end; None while that has not arrived."""
+        """The next line without its end; None until it is complete."""
         data, at = self._data, self._at
         end = data.find(b"\n", at, at + LINE_BYTES_MAX)
         if end < 0:
             if len(data) - at >= LINE_BYTES_MAX:
                 raise LineTooLong
-            self._data, self._at = data[at:], 0  # a client that says nothing for long holds no buffer
+            self._data, self._at = data[at:], 0  # an idle client holds no buffer
             return None
         self._at = end + 1
         return data[at : end - 1] if end > at and data[end - 1] == 13 else data[at:end]
 
     def take(self, count: int) -> bytes | None:
-        """The next so many bytes; None while they have not all arrived: ask for the same again."""
+        """The next `count` bytes; None until they have arrived. The caller then asks for the same count again."""
         if self._gathered is not None:
             return None
         at = self._at
@@ -72,7 +72,7 @@ class Framer:
         return self._data[at:end]
 
     def skip(self, count: int) -> None:
-        """Have the next so many bytes forgotten, whether or not they have arrived."""
+        """Drop the next `count` bytes, whether or not they have arrived."""
         skipped = min(count, len(self._data) - self._at)
         self._at += skipped
         self._to_skip = count - skipped

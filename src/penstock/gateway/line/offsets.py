@@ -1,8 +1,7 @@
-"""How far a group has come, asked of its coordinator and told to it as a Kafka client would: by somebody who is not a
-member. The coordinator takes that as long as the group has none.
+"""Fetches and commits a group's offsets through its coordinator, as a Kafka client that is not a member.
 
-The topic that keeps offsets is created when it is first needed, and a coordinator that is just being loaded is waited
-for.
+The coordinator accepts such commits while the group has no members. The offsets topic is created on first use, and a
+coordinator that is loading is waited for.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +27,7 @@ from penstock.handlers.support.context import Context
 from penstock.metadata import Topic
 
 WAIT_MS_MAX = 10_000
-"""How long a coordinator is waited for that is not there yet."""
+"""How long to wait for a coordinator that is not available yet."""
 
 RETRY_MS = 20
 
@@ -42,13 +41,13 @@ _IN_USE = (
     ErrorCode.STALE_MEMBER_EPOCH,
     ErrorCode.REBALANCE_IN_PROGRESS,
 )
-"""Refusals of somebody who is not a member of a group that has some."""
+"""Errors for a client that is not a member of a group with members."""
 
 
 def committed(
     context: Context, group: str, topic: Topic, numbers: Sequence[int]
 ) -> Steps[dict[int, Offset | None]]:
-    """Where the group goes on in these partitions; None where it has not begun."""
+    """The group's committed offsets in these partitions; None for a partition without one."""
     wanted = tuple(WantedOffset(topic.name, number, topic.id) for number in numbers)
     reply = yield from _ask(context, group, OffsetFetch(group, wanted))
     rows: tuple[FetchedOffset, ...] = reply.offsets
@@ -58,7 +57,7 @@ def committed(
 
 
 def commit(context: Context, group: str, topic: Topic, offsets: Mapping[int, Offset]) -> Steps[None]:
-    """Have the group go on there. Over when that is as durable as anything that is committed."""
+    """Commit offsets. Returns when they are durable."""
     rows = tuple(
         CommittedPartition(topic.name, number, offset, topic_id=topic.id)
         for number, offset in offsets.items()
@@ -86,7 +85,7 @@ def _ask(context: Context, group: str, request: Request) -> Steps[Any]:
 
 
 def _members(context: Context, group: str) -> Steps[str]:
-    """Who they are, in words."""
+    """The members of a group, for an error message."""
     found = yield from ask_group(context, group, DescribeGroups((group,)))
     members = [each for row in found.groups for each in row.members]
     if not members:
@@ -101,7 +100,7 @@ def _members(context: Context, group: str) -> Steps[str]:
 
 
 def _member(member_id: str, client_id: str, host: str) -> str:
-    """A Kafka client goes by its client id, its member id says nothing; who came over HTTP chose a name."""
+    """A Kafka client by its client id, since its member id is random; an HTTP member by its name."""
     if client_id == HTTP_CLIENT_ID and not host.startswith("/"):
         return f"{member_id!r} over HTTP at {host}"
     return f"{client_id!r} at {host}"

@@ -1,4 +1,4 @@
-"""What a client is told: lines and messages as bytes, and replies that leave in the order of the commands."""
+"""Replies to a client: their bytes, and their order, which is that of the commands."""
 
 from collections import deque
 from collections.abc import Callable
@@ -15,43 +15,43 @@ EMPTY = b"+EMPTY\n"
 
 
 class Reply:
-    """What is sent for one or more commands, when it is known."""
+    """The reply to one or more commands, once `text` is set."""
 
     __slots__ = ("is_last", "text")
 
     def __init__(self, text: bytes | None = None, *, is_last: bool = False) -> None:
         self.text = text
         self.is_last = is_last
-        """The connection is closed after it."""
+        """Whether the connection is closed after this reply."""
 
 
 class Replies:
-    """Of one client: each waits until it is known, and all before it are sent."""
+    """The replies of one client. Each is sent when it is set, and all replies before it are sent."""
 
     __slots__ = ("_close", "_waiting", "_wire", "is_over")
 
     def __init__(self, wire: Wire, close: Callable[[], None]) -> None:
-        """`close` is called when the last one is sent."""
+        """`close` is called after a reply with `is_last`."""
         self._wire = wire
         self._close = close
         self._waiting: deque[Reply] = deque()
         self.is_over = False
-        """Nobody listens any more."""
+        """Whether the connection is closed."""
 
     def __bool__(self) -> bool:
-        """Whether any waits."""
+        """Whether replies wait."""
         return bool(self._waiting)
 
     def add(self, reply: Reply) -> None:
         self._waiting.append(reply)
 
-    def say(self, text: bytes, *, is_last: bool = False) -> None:
-        """A reply that is known at once."""
+    def add_text(self, text: bytes, *, is_last: bool = False) -> None:
+        """Add a reply that is known already."""
         self._waiting.append(Reply(text, is_last=is_last))
         self.send()
 
     def send(self) -> None:
-        """Let go of the replies that are known, as far as none before them is missing."""
+        """Send the replies that are set, up to the first that is not."""
         waiting = self._waiting
         while waiting and (text := waiting[0].text) is not None:
             is_last = waiting.popleft().is_last
@@ -72,6 +72,6 @@ def in_bytes(message: Message) -> bytes:
 
 
 def error(why: str) -> bytes:
-    """One line, whatever is in it."""
+    """An error reply, in one line."""
     words = " ".join(why.split())[:ERROR_CHARACTERS_MAX]
     return b"-ERR %b\n" % words.encode("utf-8", "backslashreplace")

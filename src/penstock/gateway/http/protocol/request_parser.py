@@ -32,19 +32,19 @@ HEAD_BYTES_MAX = 64 * 1024
 """Request line and headers; what browsers and proxies send stays below 16 KB."""
 
 HEADERS_MAX = 100
-"""Of one request, trailers included; Apache's and uvicorn's users have lived with it."""
+"""Headers of one request, trailers included; the limit of Apache."""
 
 FRAMING_BYTES_PER_BYTE_MAX = 16
-"""What a chunked body may have around each of its bytes: a chunk of one byte has 5 or more."""
+"""Bytes of chunk framing for each byte of a body. A chunk of one byte has at least 5."""
 
 SLICE_BYTES = 64 * 1024
-"""What is parsed at once: small requests that came together do not all become objects together."""
+"""Bytes that are parsed in one step, which bounds the number of small requests that are parsed but not handled."""
 
 REASON_CHARS_MAX = 100
-"""Of what the parser says."""
+"""Characters of a parser error that are passed on to the client."""
 
 RETRY_SECONDS = 1
-"""What a client that finds no room for its body is told to wait."""
+"""`Retry-After` of the response if there is no room for a body."""
 
 _REQUEST_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}) [!-~]+ HTTP/1\.[01]\r?\n")
 
@@ -52,7 +52,7 @@ _NOTHING = memoryview(b"")
 
 
 class ParsedRequest(NamedTuple):
-    """A request that has come in full; or what is wrong with it, in its place."""
+    """A complete request; or the error instead of it."""
 
     method: str
     target: bytes
@@ -60,7 +60,7 @@ class ParsedRequest(NamedTuple):
     body: bytes
     is_kept_alive: bool
     is_old: bool
-    """HTTP/1.0: no chunks, and it closes unless it says otherwise."""
+    """HTTP/1.0: no chunked response, and the connection closes unless the client asks for keep-alive."""
     wrong: HttpError | None = None
 
 
@@ -120,22 +120,22 @@ class BodyRoom:
 
 
 class Shared(Protocol):
-    """What the requests of all clients have in common."""
+    """State that the parsers of all clients share."""
 
     names: dict[bytes, str]
-    """Names of headers in lower case, by what was sent."""
+    """Header names in lower case, by the name as it was sent."""
 
     bodies: BodyRoom
 
     def name(self, raw: bytes) -> str:
-        """A header's name that was not met before."""
+        """The lower-case form of a header name that is not in `names`."""
 
     def body_bytes_max(self) -> int:
-        """The largest body that is taken."""
+        """Size of the largest body that is accepted."""
 
 
 class RequestParser:
-    """One client's. Methods that begin with `on_` are the parser's to call."""
+    """The parser of one client. llhttp calls the methods that begin with `on_`."""
 
     __slots__ = (
         "_begun",
@@ -166,55 +166,56 @@ class RequestParser:
         self._shared = shared
         self._parser: Any = HttpRequestParser(self)
         self.complete: deque[ParsedRequest] = deque()
-        """What has come in full, and nobody has taken. The same object at all times."""
+        """Complete requests that are not handled yet. Always the same object."""
         self.held: memoryview = _NOTHING
-        """What was received and not parsed."""
+        """Received bytes that are not parsed yet."""
         self.continue_due = False
-        """The client waits to be told that it may send the body."""
+        """Whether the client waits for `100 Continue` before it sends the body."""
         self.is_shut = False
-        """No request can follow: what comes is thrown away."""
+        """Whether no request can follow: further input is dropped."""
         self.is_refused = False
-        """Because it was refused: the client may still be sending."""
+        """Whether that is because of an error: the client may still be sending."""
         self._is_last = False
-        """A request has come after which the client wants no other: what follows is nothing."""
+        """Whether the last request ended keep-alive: further input is ignored."""
         self._begun = self._whole = 0
-        """How many have begun to arrive, and have arrived."""
+        """Number of requests that have begun, and that are complete."""
         # The request that is being parsed.
         self._in_body = False
         self._target = b""
         self._headers: dict[str, str] = {}
         self._header_count = 0
         self._head_bytes = 0
-        """Of its headers that are complete."""
+        """Bytes of its complete headers."""
         self._fed_bytes = 0
-        """What the parser was given of a head that did not end with it."""
+        """Bytes of an incomplete head that the parser was fed."""
         self._body: list[bytes] = []
         self._body_bytes = self._body_bytes_max = 0
         self._counted_bytes = 0
-        """What it has of the room for bodies, until it is answered: what follows it is small before that."""
+        """Bytes of its body that are reserved in `BodyRoom`, until it is answered. The next request is small until
+        then."""
         self._framing_bytes = 0
-        """What came since the body began and is not of the body."""
+        """Bytes of chunk framing since the start of the body."""
         self._wrong: HttpError | None = None
-        """Why the parser was stopped."""
+        """The error that stopped the parser."""
 
     @property
     def unfinished(self) -> int | None:
-        """The number of the request whose rest is waited for; None where none is."""
+        """The number of the request whose rest is missing; None if there is none."""
         return self._begun if self._begun != self._whole and not self.is_shut else None
 
     # -- bytes in --------------------------------------------------------------------------------------
 
     def hold(self, data: memoryview) -> None:
-        """Keep what is not to be parsed yet, behind what is held already."""
+        """Keep bytes to be parsed later, after those that are held already."""
         self.held = memoryview(b"".join((self.held, data)))
 
     def feed_held(self) -> None:
-        """Parse a slice of what is held."""
+        """Parse a slice of the held bytes."""
         data, self.held = self.held[:SLICE_BYTES], self.held[SLICE_BYTES:]
         self.feed(data)
 
     def feed(self, data: memoryview | bytes) -> None:
-        """Parse; what comes out of it is in `complete`."""
+        """Parse bytes; complete requests are appended to `complete`."""
         was_in_body = self._in_body
         was_between = self._begun == self._whole
         body_bytes = self._body_bytes
@@ -241,28 +242,30 @@ class RequestParser:
                         HttpError(400, "bad_request", "the chunks of the body have too much overhead")
                     )
         else:
-            # The parser keeps what it has of a header until its end comes: it must not grow.
+            # The parser buffers an incomplete header, so its size is bounded here.
             self._fed_bytes += len(data)
             if self._fed_bytes > HEAD_BYTES_MAX:
                 self.refuse(_head_too_large())
 
     def _without_upgrade(self) -> None:
-        """The client would rather speak something else, which nobody does here: the request is one without that wish.
-        But the parser takes what follows for that other thing, the request's own body too."""
-        wishing, self._parser = self._parser, HttpRequestParser(self)
+        """Ignore an Upgrade header: no other protocol is supported. The parser has stopped before the body, so a new
+        one parses it."""
+        previous, self._parser = self._parser, HttpRequestParser(self)
         target, headers = self._target, self._headers
         framing = "".join(
             f"{name}: {headers[name]}\r\n"
             for name in ("content-length", "transfer-encoding")
             if name in headers
         )
-        if not framing or wishing.get_method() == b"CONNECT":
+        if not framing or previous.get_method() == b"CONNECT":
             return
         self.complete.pop()
-        self._parser.feed_data(b"%s / HTTP/1.1\r\n%s\r\n" % (wishing.get_method(), framing.encode("latin-1")))
+        self._parser.feed_data(
+            b"%s / HTTP/1.1\r\n%s\r\n" % (previous.get_method(), framing.encode("latin-1"))
+        )
         if self._in_body:
             self._target, self._headers = target, headers
-        else:  # there is none: it is complete
+        else:  # without a body, the request is complete
             self.complete[-1] = self.complete[-1]._replace(target=target, headers=headers)
 
     # -- what the parser calls -------------------------------------------------------------------------
@@ -287,7 +290,7 @@ class RequestParser:
         if self._header_count > HEADERS_MAX or self._head_bytes > HEAD_BYTES_MAX:
             self._stop(_head_too_large())
         if self._in_body:
-            return  # a trailer, which nothing here has a use for
+            return  # trailers are ignored
         key = self._shared.names.get(name) or self._shared.name(name)
         text = value.decode("latin-1")
         headers = self._headers
@@ -302,7 +305,7 @@ class RequestParser:
         self._in_body = True
         headers = self._headers
         if headers.get("transfer-encoding", "chunked").strip().lower() != "chunked":
-            # RFC 9112, 6.1: whoever does not understand a coding says so, and does not take the body as it is.
+            # RFC 9112, 6.1: a server responds with 501 to a transfer coding that it does not understand.
             self._stop(
                 HttpError(
                     501,
@@ -355,7 +358,7 @@ class RequestParser:
         )
 
     def _stop(self, error: HttpError) -> None:
-        """From within the parser: stop it."""
+        """Stop the parser, from one of its callbacks."""
         self._wrong = error
         raise error
 
@@ -368,7 +371,7 @@ class RequestParser:
         )
 
     def _count_body(self) -> None:
-        """Take room for what has come and is not counted."""
+        """Reserve room for the received bytes that are not counted yet."""
         more = self._body_bytes - self._counted_bytes
         if not self._shared.bodies.take(more):
             error = HttpError(503, "too_busy", "too many large request bodies at the same time. Retry.")
@@ -377,7 +380,7 @@ class RequestParser:
         self._counted_bytes += more
 
     def free_room(self) -> None:
-        """The request that came last is answered: its body is needed no more."""
+        """The last request is answered: release the room of its body."""
         if self._counted_bytes:
             self._shared.bodies.free(self._counted_bytes)
             self._counted_bytes = 0
@@ -385,7 +388,7 @@ class RequestParser:
     # -- the end ---------------------------------------------------------------------------------------
 
     def refuse(self, error: HttpError) -> None:
-        """Nothing more of what this client sends can be understood; it is told so in its turn."""
+        """Stop parsing this client's input. The error is sent after the responses to earlier requests."""
         self.is_shut = True
         self.held = _NOTHING
         self.continue_due = False
@@ -397,13 +400,13 @@ class RequestParser:
         self.complete.append(ParsedRequest("", b"", {}, b"", False, False, error))
 
     def shut(self) -> None:
-        """Nothing more is wanted of this client."""
+        """Drop all further input of this client."""
         self.is_shut = True
         self.held = _NOTHING
         self.complete.clear()
 
     def end(self) -> None:
-        """The client is gone."""
+        """The connection is closed."""
         self.shut()
         self._parser = None
         self._body = []
@@ -417,8 +420,8 @@ def _head_too_large() -> HttpError:
 
 
 def _unknown_method(error: HttpParserError, data: memoryview | bytes) -> HttpError | None:
-    """The data is a request, but for a method that nobody knows. It can be told from noise where its first line has
-    come in one piece."""
+    """The error for a valid request with an unknown method. It is recognised only if the request line has arrived in
+    one piece."""
     if not isinstance(error, HttpParserInvalidMethodError) or not _REQUEST_LINE.match(data):
         return None
     return HttpError(501, "unknown_method", "unknown method; see /docs")
