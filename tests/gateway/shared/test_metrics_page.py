@@ -137,7 +137,7 @@ def test_ten_thousand_partitions_are_one_line_a_topic() -> None:
     assert page("penstock_topic_log_end_offsets", topic="topic-00003") == 12_000
     assert page("penstock_messages_in_total") == 100_000
     assert page("penstock_cluster_partitions") == 10_000
-    assert turns >= 2 * 10_000 // collecting.A_TURN, "clients are served in between"
+    assert turns >= 2 * 10_000 // collecting.ITEMS_A_TICK, "clients are served in between"
 
 
 def test_on_demand_they_are_lines_of_their_own() -> None:
@@ -145,7 +145,7 @@ def test_on_demand_they_are_lines_of_their_own() -> None:
     check(page)
     shown = Counter(name for name, _ in page.series)
     assert shown["penstock_partition_log_end_offset"] == 2000
-    assert turns >= 2 * 2000 // collecting.A_TURN
+    assert turns >= 2 * 2000 // collecting.ITEMS_A_TICK
 
 
 def test_of_too_many_topics_some_have_no_series_and_all_are_in_the_totals() -> None:
@@ -163,4 +163,4 @@ def test_of_too_many_groups_some_have_no_lag(monkeypatch: pytest.MonkeyPatch) ->
     assert shown["penstock_group_lag"] == 100
     assert page("penstock_series_omitted", of="group lags") == 900
     assert page("penstock_group_lag", group="group-00000", topic="topic-00000") == 12 - 4
-    assert turns >= 1000 // collecting.A_TURN, "clients are served in between"
+    assert turns >= 1000 // collecting.ITEMS_A_TICK, "clients are served in between"

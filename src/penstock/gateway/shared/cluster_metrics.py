@@ -1,7 +1,7 @@
-"""The part of the metrics page that is about the cluster: its quorum, its partitions, and what is copied.
+"""The part of the metrics page about the cluster: its quorum, its partitions, and replication.
 
-What begins with `penstock_cluster_` is read off the metadata that every node has: each shows the same, but for those
-that are behind, and one of them is enough to look at.
+Metrics that begin with `penstock_cluster_` come from the metadata image. Every node with an up-to-date image has the
+same values, so that one node is enough for a dashboard.
 """
 
 from typing import Final
@@ -21,13 +21,13 @@ ROLES: Final = (
     "resigned",
     "unattached",
 )
-"""Of a node in the quorum."""
+"""Roles of a node in the controller quorum."""
 
 _STATES: Final = ("active", "stopping", "fenced")
 
 
 class PartitionSums:
-    """All partitions of the cluster."""
+    """Sums over all partitions of the cluster."""
 
     __slots__ = ("offline", "partitions", "reassigning", "unpreferred")
 
@@ -45,13 +45,13 @@ class PartitionSums:
             self.reassigning += 1
 
 
-def partition_sums(context: Context, a_turn: int) -> Steps[PartitionSums]:
-    """Look at all of them, so many in a turn."""
+def partition_sums(context: Context, a_tick: int) -> Steps[PartitionSums]:
+    """Sums over all partitions of the cluster, some of them in each tick."""
     sums = PartitionSums()
     for topic in context.image.topics.values():
         for partition in topic.partitions.values():
             sums.add(partition)
-            if sums.partitions % a_turn == 0:
+            if sums.partitions % a_tick == 0:
                 yield next_tick(context.world)
     return sums
 
@@ -60,59 +60,61 @@ def quorum(page: Page, context: Context) -> None:
     raft = context.quorum
     page.gauge(
         "penstock_raft_role",
-        "What the node is in the quorum of controllers: 1 for that, 0 for all else.",
+        "Role of the node in the controller quorum: 1 for the current role, 0 for all others.",
         [((("role", name),), int(raft.role == name)) for name in ROLES],
     )
     for name, value, what in (
         (
             "leader_id",
             raft.leader_id,
-            "The node that leads the quorum, as far as this one knows; -1 for none.",
+            "Leader of the controller quorum as known to this node; -1 for none.",
         ),
-        ("epoch", raft.epoch, "The quorum's epoch: one more with each election."),
+        ("epoch", raft.epoch, "Epoch of the controller quorum. Each election increments it."),
         ("high_watermark", raft.high_watermark, "First offset of the metadata log that is not committed."),
-        ("log_end_offset", raft.end_offset, "Next offset of the metadata log here."),
-        ("voters", len(raft.voters), "Controllers that vote."),
+        ("log_end_offset", raft.end_offset, "Log end offset of the metadata log on this node."),
+        ("voters", len(raft.voters), "Voters of the controller quorum."),
         (
             "recovering",
             int(raft.is_recovering),
-            "1 while the node may not lead: its metadata log lost records that were synced.",
+            "1 while the node may not lead the quorum, because its metadata log has lost synced records.",
         ),
     ):
         page.gauge(f"penstock_raft_{name}", what, [((), value)])
     page.counter(
-        "penstock_raft_elections_total", "Elections in which the node stood.", [((), raft.elections)]
+        "penstock_raft_elections_total",
+        "Controller elections in which the node was a candidate.",
+        [((), raft.elections)],
     )
 
 
 def cluster(page: Page, context: Context, sums: PartitionSums) -> None:
     page.gauge(
         "penstock_controller_active",
-        "1 where the active controller is in this process.",
+        "1 if this node is the active controller.",
         [((), int(context.quorum.is_leader))],
     )
     states = [_state(each) for each in context.image.brokers.values()]
     page.gauge(
         "penstock_cluster_brokers",
-        "Brokers of the cluster that may lead, that are about to stop, and that are not counted on.",
+        "Brokers of the cluster that are active, in controlled shutdown, or fenced.",
         [((("state", state),), states.count(state)) for state in _STATES],
     )
     for name, value, what in (
         ("", sums.partitions, "Partitions of the cluster."),
-        ("_offline", sums.offline, "Partitions of the cluster that nobody leads."),
-        ("_unpreferred", sums.unpreferred, "Partitions that are led by another than their first replica."),
-        ("_reassigning", sums.reassigning, "Partitions on their way to other brokers."),
+        ("_offline", sums.offline, "Partitions of the cluster without a leader."),
+        ("_unpreferred", sums.unpreferred, "Partitions whose leader is not their preferred replica."),
+        ("_reassigning", sums.reassigning, "Partitions that are being reassigned."),
     ):
         page.gauge(f"penstock_cluster_partitions{name}", what, [((), value)])
     elections = context.metrics.elections
     page.counter(
         "penstock_cluster_leader_elections_total",
-        "Partitions that got another leader while the node was there.",
+        "Leader changes of partitions since the node started.",
         [((), elections.changes)],
     )
     page.counter(
         "penstock_cluster_unclean_elections_total",
-        "Those whose new leader may lack what was acknowledged.",
+        "Unclean leader elections since the node started: the new leader may lack acknowledged records.",
         [((), elections.unclean)],
     )
 
@@ -131,40 +133,48 @@ def replication(page: Page, context: Context, under_replicated: int, under_min_i
         (
             "partitions_under_replicated",
             under_replicated,
-            "Partitions led here of which a replica is not in sync.",
+            "Partitions that this node leads with a replica that is not in sync.",
         ),
         (
             "partitions_under_min_isr",
             under_min_isr,
-            "Partitions led here with so few replicas in sync that nothing more is committed.",
+            "Partitions that this node leads with fewer in-sync replicas than min.insync.replicas.",
         ),
-        ("partitions_followed", len(followed), "Partitions that are copied from other leaders."),
+        ("partitions_followed", len(followed), "Partitions that this node follows."),
         (
             "partitions_follow_failing",
             sum(each.errors > 0 for each in followed),
-            "Those whose last try failed.",
+            "Followed partitions whose last fetch failed.",
         ),
         (
             "follower_lag_max",
             max(0, max((each.lag for each in followed), default=0)),
-            "Records that the partition furthest behind its leader's high watermark lacks.",
+            "Largest lag of a followed partition behind its leader's high watermark, in records.",
         ),
     ):
         page.gauge(f"penstock_{name}", what, [((), value)])
     for name, count, what in (
-        ("isr_shrinks", changes.shrinks if changes else 0, "ISRs that became smaller while led here."),
-        ("isr_expands", changes.expands if changes else 0, "ISRs that became larger while led here."),
-        ("isr_changes_refused", changes.failures if changes else 0, "Changes of ISRs that were refused."),
-        ("replication_bytes_out", context.metrics.replicated_bytes_out, "Bytes that followers were given."),
+        ("isr_shrinks", changes.shrinks if changes else 0, "ISR shrinks of partitions that this node leads."),
+        (
+            "isr_expands",
+            changes.expands if changes else 0,
+            "ISR expansions of partitions that this node leads.",
+        ),
+        (
+            "isr_changes_refused",
+            changes.failures if changes else 0,
+            "ISR changes that the controller rejected.",
+        ),
+        ("replication_bytes_out", context.metrics.replicated_bytes_out, "Bytes sent to followers."),
         (
             "replication_bytes_in",
             fetchers.copied_bytes if fetchers else 0,
-            "Bytes that were copied from other leaders.",
+            "Bytes fetched from leaders of followed partitions.",
         ),
         (
             "replication_failures",
             fetchers.failures if fetchers else 0,
-            "Questions to leaders that failed, as a whole or for a partition.",
+            "Failed fetches from leaders, as a whole or for a partition.",
         ),
     ):
         page.counter(f"penstock_{name}_total", what, [((), count)])

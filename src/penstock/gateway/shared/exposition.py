@@ -1,11 +1,11 @@
 """Metrics as text, in Prometheus's format 0.0.4 or in OpenMetrics 1.0.0.
 
-    # HELP penstock_requests_total Requests of Kafka clients that were answered.
+    # HELP penstock_requests_total Answered requests of Kafka clients.
     # TYPE penstock_requests_total counter
     penstock_requests_total{api="Produce"} 1024
 
-Written by hand: the format is these few lines, and `prometheus_client`, whose registry of locked objects a node has no
-use for, would take 160 ms of its start and some megabytes. The tests read every page with that library's parser.
+Written by hand: the format is simple, and `prometheus_client`, whose registry of locked objects is not needed, would
+add 160 ms to the start and some megabytes of memory. The tests parse every page with that library.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,10 +25,10 @@ _TOTAL: Final = "_total"
 
 
 class Page:
-    """What a scrape is answered with. Each family is added once, whole."""
+    """The body of a scrape. Each family is added once, as a whole."""
 
     def __init__(self, *, is_open: bool = False) -> None:
-        """`is_open`: in OpenMetrics, where a counter's family is named without `_total`, and an end is marked."""
+        """`is_open`: in OpenMetrics, which names a counter's family without `_total`, and marks the end."""
         self._is_open = is_open
         self._lines: list[str] = []
         self._names: set[str] = set()
@@ -47,18 +47,18 @@ class Page:
         self._add(name, samples)
 
     def begin(self, name: str, what: str) -> None:
-        """A family whose samples come with `add_rendered`, in portions: a counter if it is named like one."""
+        """Start a family whose samples are added with `add_rendered`: a counter if its name ends in `_total`."""
         if name.endswith(_TOTAL):
             self.counter(name, what, ())
         else:
             self.gauge(name, what, ())
 
     def add_rendered(self, name: str, samples: Iterable[tuple[str, float]]) -> None:
-        """Samples with labels that were `rendered` before, because many families have the same."""
+        """Add samples with labels that are already `rendered`, because many families share them."""
         self._lines += [f"{name}{{{labels}}} {value!r}" for labels, value in samples]
 
     def histogram(self, name: str, what: str, samples: Iterable[tuple[Labels, Histogram]]) -> None:
-        """Of seconds."""
+        """Add a histogram of seconds."""
         self._head(name, "histogram", what)
         append = self._lines.append
         for labels, histogram in samples:
@@ -79,7 +79,7 @@ class Page:
         return ("\n".join(self._lines) + "\n" + end).encode()
 
     def _head(self, family: str, kind: str, what: str) -> None:
-        assert family not in self._names, f"{family} is there already"
+        assert family not in self._names, f"{family} is added twice"
         self._names.add(family)
         self._lines.append(f"# HELP {family} {what}")
         self._lines.append(f"# TYPE {family} {kind}")
@@ -91,7 +91,7 @@ class Page:
 
 
 def rendered(labels: Labels) -> str:
-    """Labels as they stand between braces."""
+    """Labels in the form that goes between the braces."""
     return ",".join(f'{name}="{_escaped(value)}"' for name, value in labels)
 
 

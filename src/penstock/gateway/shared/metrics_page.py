@@ -1,8 +1,8 @@
-"""What a node has counted, and what can be read off it now, on one page.
+"""The metrics of a node, as one page for `GET /metrics`.
 
-The page stays small however large the node is: partitions are summed up by topic, and shown one by one only to
-who asks for it; of topics and of groups there are so many on it and no more (`penstock_series_omitted` says how many
-are missing). What is there in thousands is looked at in portions, and clients are served in between.
+The page is bounded: partitions are summed by topic, and listed one by one only on request; the number of topics and
+groups is limited (`penstock_series_omitted` counts the rest). Thousands of partitions or offsets are read in slices,
+and clients are served in between.
 """
 
 import sys
@@ -25,20 +25,20 @@ from penstock.vfs import Usage
 from penstock.wire import api_name
 
 TOPICS_MAX: Final = 1000
-"""Topics with series of their own, the first by name: 8,000 lines, half a megabyte."""
+"""Topics with their own series, the first by name: 8,000 lines, half a megabyte."""
 
 LAGS_MAX: Final = 2000
-"""Pairs of group and topic whose lag is shown, the first by name."""
+"""Pairs of group and topic with a lag series, the first by name."""
 
 PARTITIONS_MAX: Final = 10_000
-"""Partitions on a page that has them one by one."""
+"""Partitions on a page that lists them one by one."""
 
-A_TURN: Final = 250
-"""Partitions, or committed offsets, that are looked at before clients get their turn: half a millisecond of it."""
+ITEMS_A_TICK: Final = 250
+"""Partitions or committed offsets that are read in one tick: half a millisecond."""
 
 
 class TopicSums:
-    """All partitions of a topic that are here."""
+    """Sums over the partitions of a topic on this node."""
 
     __slots__ = (
         "bytes",
@@ -75,12 +75,12 @@ class TopicSums:
 
 
 def collect(context: Context, disk: Usage | None, *, is_open: bool, by_partition: bool) -> Steps[Page]:
-    """The page. `disk` is the volume that holds the logs."""
+    """Build the page. `disk` is the volume of the logs."""
     page = Page(is_open=is_open)
     partitions = [context.replicas.partitions[name] for name in sorted(context.replicas.partitions)]
     topics = yield from _topics(context.world, partitions)
     lags, lags_left = yield from _lags(context)
-    sums = yield from cluster_page.partition_sums(context, A_TURN)
+    sums = yield from cluster_page.partition_sums(context, ITEMS_A_TICK)
     _requests(page, context)
     _traffic(page, context, topics)
     _logs(page, context, topics)
@@ -100,7 +100,7 @@ def collect(context: Context, disk: Usage | None, *, is_open: bool, by_partition
     _node(page, context, disk)
     page.gauge(
         "penstock_series_omitted",
-        "What is not on this page because there is too much of it.",
+        "Series that are left out because of the limits of this page.",
         [
             ((("of", "topics"),), max(0, len(topics) - TOPICS_MAX)),
             ((("of", "group lags"),), lags_left),
@@ -120,17 +120,17 @@ def _requests(page: Page, context: Context) -> None:
     ]
     page.counter(
         "penstock_requests_total",
-        "Requests of Kafka clients that were answered.",
+        "Answered requests of Kafka clients.",
         [(labels, meter.times.count) for labels, meter in by_api],
     )
     page.histogram(
         "penstock_request_seconds",
-        "From a request's arrival to its reply, waiting for records, replicas and the disk included.",
+        "Time from a request's arrival to its reply, including the wait for records, replicas and the disk.",
         [(labels, meter.times) for labels, meter in by_api],
     )
     page.counter(
         "penstock_request_errors_total",
-        "Errors in replies to Kafka clients; a reply has one for each partition that it concerns.",
+        "Error codes in replies to Kafka clients, one for each partition concerned.",
         [
             ((*labels, ("error", _error_name(code))), count)
             for labels, meter in by_api
@@ -139,7 +139,7 @@ def _requests(page: Page, context: Context) -> None:
     )
     page.counter(
         "penstock_requests_unanswerable_total",
-        "Requests of Kafka clients that ended their connection: malformed, not served, or failed with acks=0.",
+        "Requests of Kafka clients that closed their connection: malformed, unsupported, or failed with acks=0.",
         [((), metrics.unanswerable)],
     )
     _loop(page, context)
@@ -149,12 +149,12 @@ def _requests(page: Page, context: Context) -> None:
     ]
     page.counter(
         "penstock_http_requests_total",
-        "HTTP requests that were answered.",
+        "Answered HTTP requests.",
         [(labels, meter.times.count) for labels, meter in by_route],
     )
     page.histogram(
         "penstock_http_request_seconds",
-        "From an HTTP request's arrival to its response, or to the beginning of a stream.",
+        "Time from an HTTP request's arrival to its response, or to the start of a stream.",
         _times_by_route(metrics),
     )
     by_command: list[tuple[Labels, Meter]] = [
@@ -162,17 +162,17 @@ def _requests(page: Page, context: Context) -> None:
     ]
     page.counter(
         "penstock_line_commands_total",
-        "Commands of the line protocol that were answered.",
+        "Answered commands of the line protocol.",
         [(labels, meter.times.count) for labels, meter in by_command],
     )
     page.histogram(
         "penstock_line_command_seconds",
-        "From a command's arrival to its reply.",
+        "Time from a command's arrival to its reply.",
         [(labels, meter.times) for labels, meter in by_command],
     )
     page.counter(
         "penstock_line_errors_total",
-        "Commands of the line protocol that were answered with -ERR.",
+        "Commands of the line protocol answered with -ERR.",
         [(labels, sum(meter.errors.values())) for labels, meter in by_command],
     )
 
@@ -181,18 +181,18 @@ def _loop(page: Page, context: Context) -> None:
     metrics, inspections = context.metrics, context.replicas.inspections
     page.histogram(
         "penstock_loop_turn_seconds",
-        "Turns of the event loop that had something from clients to handle, up to the last send.",
+        "Duration of event loop ticks with client input, up to the last send.",
         [((), metrics.ticks)],
     )
     held: list[tuple[Labels, Held]] = [((("by", by),), each) for by, each in sorted(metrics.watch.by.items())]
     page.counter(
         "penstock_loop_held_total",
-        "How often something held the event loop for more than 20 ms.",
+        "Times that one callback blocked the event loop for more than 20 ms.",
         [(labels, each.times) for labels, each in held],
     )
     page.gauge(
         "penstock_loop_held_longest_seconds",
-        "The longest that it did so since the node began.",
+        "Longest time that one callback blocked the event loop since the node started.",
         [(labels, each.longest_ns / 1e9) for labels, each in held],
     )
     page.counter(
@@ -202,13 +202,13 @@ def _loop(page: Page, context: Context) -> None:
     )
     page.gauge(
         "penstock_batches_inspecting",
-        "Produced batches that wait for that, or are in it.",
+        "Produced batches that wait for validation in a helper process, or are in it.",
         [((), inspections.waiting)],
     )
 
 
 def _times_by_route(metrics: Metrics) -> list[tuple[Labels, Histogram]]:
-    """All statuses of a route together: a histogram is 20 lines, and the counters tell them apart."""
+    """One histogram for all statuses of a route: it has 20 lines, and the counters have the statuses."""
     found: dict[tuple[str, str], Histogram] = {}
     for (method, route, _), meter in sorted(metrics.http.items()):
         found.setdefault((method, route), Histogram()).add(meter.times)
@@ -232,7 +232,7 @@ def _topics(world: World, partitions: list[Partition]) -> Steps[dict[str, TopicS
         if sums is None:
             sums = topics[partition.topic] = TopicSums()
         sums.add(partition)
-        if number % A_TURN == 0:
+        if number % ITEMS_A_TICK == 0:
             yield next_tick(world)
     return topics
 
@@ -248,13 +248,13 @@ def _traffic(page: Page, context: Context, topics: dict[str, TopicSums]) -> None
         whole.add(each.bytes_in, each.messages_in, each.bytes_out, each.messages_out)
     shown = [(labels, sums.traffic) for labels, sums in _shown(topics)]
     for name, what in (
-        ("bytes_in", "Bytes of record batches that were written to partitions led here"),
-        ("messages_in", "Records that were written to partitions led here"),
-        ("bytes_out", "Bytes of record batches that clients were given"),
-        ("messages_out", "Records that clients were given"),
+        ("bytes_in", "Bytes of record batches written to partitions that this node leads"),
+        ("messages_in", "Records written to partitions that this node leads"),
+        ("bytes_out", "Bytes of record batches sent to clients"),
+        ("messages_out", "Records sent to clients"),
     ):
         page.counter(
-            f"penstock_{name}_total", f"{what}, deleted topics included.", [((), getattr(whole, name))]
+            f"penstock_{name}_total", f"{what}, including deleted topics.", [((), getattr(whole, name))]
         )
         page.counter(
             f"penstock_topic_{name}_total",
@@ -291,38 +291,39 @@ def _logs(page: Page, context: Context, topics: dict[str, TopicSums]) -> None:
 _OF_PARTITIONS: Final[dict[str, tuple[Callable[[Partition], int], str]]] = {
     "bytes_in_total": (
         lambda each: each.bytes_in,
-        "Bytes of record batches that were written to a partition while it was led here.",
+        "Bytes of record batches written to a partition while this node led it.",
     ),
     "messages_in_total": (
         lambda each: each.messages_in,
-        "Records that were written to a partition while it was led here.",
+        "Records written to a partition while this node led it.",
     ),
     "bytes_out_total": (
         lambda each: each.bytes_out,
-        "Bytes of record batches that clients were given of a partition.",
+        "Bytes of record batches of a partition sent to clients.",
     ),
-    "messages_out_total": (lambda each: each.messages_out, "Records that clients were given of a partition."),
+    "messages_out_total": (lambda each: each.messages_out, "Records of a partition sent to clients."),
     "log_bytes": (lambda each: each.log.size_bytes, "Size of a partition's log."),
     "log_segments": (lambda each: len(each.log.segments), "Segments of a partition's log."),
     "log_start_offset": (lambda each: each.log.log_start, "First offset of a partition."),
     "log_end_offset": (lambda each: each.log.log_end, "Next offset of a partition."),
     "high_watermark": (
         lambda each: each.high_watermark,
-        "First offset of a partition that consumers do not see yet.",
+        "High watermark of a partition: the first offset that consumers do not see yet.",
     ),
-    "in_sync_replicas": (lambda each: each.isr_size, "Replicas of a partition that are in sync."),
+    "in_sync_replicas": (lambda each: each.isr_size, "In-sync replicas of a partition."),
 }
 
 
 def _partitions(page: Page, world: World, partitions: list[Partition]) -> Steps[None]:
-    """Family by family, as the format wants it; so the numbers of one partition are not all of the same moment."""
+    """One family after the other, as the format requires, so that the values of one partition are of different
+    moments."""
     labels = [rendered((("topic", each.topic), ("partition", str(each.number)))) for each in partitions]
     for name, (value_of, what) in _OF_PARTITIONS.items():
         family = f"penstock_partition_{name}"
         page.begin(family, what)
-        for at in range(0, len(partitions), A_TURN):
-            some = map(value_of, partitions[at : at + A_TURN])
-            page.add_rendered(family, zip(labels[at : at + A_TURN], some, strict=True))
+        for at in range(0, len(partitions), ITEMS_A_TICK):
+            some = map(value_of, partitions[at : at + ITEMS_A_TICK])
+            page.add_rendered(family, zip(labels[at : at + ITEMS_A_TICK], some, strict=True))
             yield next_tick(world)
 
 
@@ -330,21 +331,21 @@ def _partitions(page: Page, world: World, partitions: list[Partition]) -> Steps[
 
 
 def _lags(context: Context) -> Steps[tuple[list[Sample], int]]:
-    """How far each group is behind in each topic, and how many of these are left out.
+    """The lag of each group in each topic, and the number of those that are left out.
 
-    A partition that is led elsewhere has its end elsewhere, and is not in the sum.
+    Counts only partitions that this node leads: the end of another is known to its leader.
     """
     lags: Counter[tuple[str, str]] = Counter()
     led = context.replicas.by_key.get
-    looks = 0
+    count = 0
     for shard in context.groups.shards:
-        for group_id, places in list(shard.coordinator.positions):
-            for (topic, number), committed in list(places.items()):
+        for group_id, offsets in list(shard.coordinator.positions):
+            for (topic, number), committed in list(offsets.items()):
                 partition = led((topic, number))
                 if partition is not None:
                     lags[group_id, topic] += max(0, partition.high_watermark - committed.offset)
-                looks += 1
-                if looks % A_TURN == 0:
+                count += 1
+                if count % ITEMS_A_TICK == 0:
                     yield next_tick(context.world)
     shown = sorted(lags)[:LAGS_MAX]
     return [((("group", group), ("topic", topic)), lags[group, topic]) for group, topic in shown], len(
@@ -355,7 +356,7 @@ def _lags(context: Context) -> Steps[tuple[list[Sample], int]]:
 def _groups(page: Page, context: Context, lags: list[Sample]) -> None:
     page.gauge(
         "penstock_group_lag",
-        "Records of a topic that a group has not committed, of partitions for which it has committed something.",
+        "Lag of a group in a topic, summed over the partitions with a committed offset that this node leads.",
         lags,
     )
     states = Counter(
@@ -363,12 +364,12 @@ def _groups(page: Page, context: Context, lags: list[Sample]) -> None:
     )
     page.gauge(
         "penstock_groups",
-        "Groups that are coordinated here, by their state.",
+        "Groups that this node coordinates, by state.",
         [((("state", state),), count) for state, count in sorted(states.items())],
     )
     page.gauge(
         "penstock_coordinators",
-        "Partitions of the coordinators' topics that are led here, by what their coordinator does.",
+        "Partitions of the coordinators' topics that this node leads, by the state of their coordinator.",
         [
             ((("topic", shards.topic), ("state", state)), count)
             for shards in (context.groups.shards, context.transactions.shards)
@@ -378,13 +379,13 @@ def _groups(page: Page, context: Context, lags: list[Sample]) -> None:
 
 
 def coordinator_states(shards: Iterable[CoordinatorShard]) -> Counter[str]:
-    """How many of them are loading, serving, or damaged."""
+    """The number of coordinators that are loading, serving, or damaged."""
     return Counter(
         "damaged" if each.is_damaged else "serving" if each.is_loaded else "loading" for each in shards
     )
 
 
-# -- what waits, and what the disk does ----------------------------------------------------------------
+# -- queues, syncs and connections ---------------------------------------------------------------------
 
 
 def _waiting(page: Page, context: Context, topics: dict[str, TopicSums]) -> None:
@@ -396,37 +397,39 @@ def _waiting(page: Page, context: Context, topics: dict[str, TopicSums]) -> None
     }
     page.gauge(
         "penstock_waiting",
-        "What waits: requests for their reply, fetches for records, batches for a sync, syncs for the disk.",
+        "Waiting items: requests for their reply, fetches for records, batches for a sync, syncs for the disk.",
         [((("what", name),), value) for name, value in sorted(queues.items())],
     )
-    page.histogram("penstock_fsync_seconds", "Syncs of logs for which producers waited.", [((), lane.syncs)])
-    page.counter("penstock_fsync_errors_total", "Syncs of logs that failed.", [((), lane.syncs_failed)])
+    page.histogram(
+        "penstock_fsync_seconds", "Duration of log syncs that producers wait for.", [((), lane.syncs)]
+    )
+    page.counter("penstock_fsync_errors_total", "Failed log syncs.", [((), lane.syncs_failed)])
     doors = sorted(context.metrics.doors.items())
     page.gauge(
         "penstock_connections",
-        "Connections that are open.",
+        "Open connections.",
         [((("door", name),), door.open) for name, door in doors],
     )
     page.counter(
         "penstock_connections_accepted_total",
-        "Connections that were taken in.",
+        "Accepted connections.",
         [((("door", name),), door.accepted) for name, door in doors],
     )
     page.counter(
         "penstock_connections_refused_total",
-        "Connections that were one too many (max.connections, max.connections.per.ip, open files).",
+        "Connections refused because of a limit (max.connections, max.connections.per.ip, open files).",
         [((("door", name),), door.refused) for name, door in doors],
     )
     memory = context.client_memory
     if memory is not None:
         page.gauge(
             "penstock_client_buffer_bytes",
-            "Bytes kept for clients: requests in part, and replies that are not taken.",
+            "Bytes buffered for clients: incomplete requests, and replies that are not read.",
             [((), memory.total)],
         )
         page.counter(
             "penstock_connections_closed_for_memory_total",
-            "Connections that moved nothing while that was more than client.buffers.max.bytes.",
+            "Stalled connections closed because penstock_client_buffer_bytes exceeded client.buffers.max.bytes.",
             [((), memory.closed)],
         )
 
@@ -434,13 +437,13 @@ def _waiting(page: Page, context: Context, topics: dict[str, TopicSums]) -> None
 def _upkeep(page: Page, context: Context) -> None:
     upkeep = context.metrics.upkeep
     for name, value, what in (
-        ("retention_segments_deleted", upkeep.segments_deleted, "Segments that retention has deleted."),
-        ("cleaner_rounds", upkeep.cleanings, "Rounds of compaction that were finished."),
-        ("cleaner_errors", upkeep.cleanings_failed, "Rounds of compaction that failed."),
-        ("cleaner_records_read", upkeep.records_cleaned, "Records that compaction has read."),
-        ("cleaner_records_kept", upkeep.records_kept, "Records that compaction has kept."),
-        ("cleaner_bytes_read", upkeep.bytes_cleaned, "Bytes that compaction has read."),
-        ("cleaner_bytes_kept", upkeep.bytes_kept, "Bytes that compaction has kept."),
+        ("retention_segments_deleted", upkeep.segments_deleted, "Segments deleted by retention."),
+        ("cleaner_rounds", upkeep.cleanings, "Finished rounds of compaction."),
+        ("cleaner_errors", upkeep.cleanings_failed, "Failed rounds of compaction."),
+        ("cleaner_records_read", upkeep.records_cleaned, "Records read by compaction."),
+        ("cleaner_records_kept", upkeep.records_kept, "Records kept by compaction."),
+        ("cleaner_bytes_read", upkeep.bytes_cleaned, "Bytes read by compaction."),
+        ("cleaner_bytes_kept", upkeep.bytes_kept, "Bytes kept by compaction."),
     ):
         page.counter(f"penstock_{name}_total", what, [((), value)])
 
@@ -451,7 +454,7 @@ def _upkeep(page: Page, context: Context) -> None:
 def _node(page: Page, context: Context, disk: Usage | None) -> None:
     page.gauge(
         "penstock_build_info",
-        "Always 1; the labels say what runs.",
+        "Always 1; the labels name the versions, the cluster and the node.",
         [
             (
                 (
@@ -466,20 +469,24 @@ def _node(page: Page, context: Context, disk: Usage | None) -> None:
     )
     page.gauge(
         "penstock_uptime_seconds",
-        "How long the node has been there.",
+        "Time since the node started.",
         [((), (context.world.clock_ns() - context.metrics.started_ns) / 1e9)],
     )
     if disk is not None:
-        page.gauge("penstock_disk_bytes", "Size of the volume that holds the logs.", [((), disk.total_bytes)])
+        page.gauge("penstock_disk_bytes", "Size of the volume of the logs.", [((), disk.total_bytes)])
         page.gauge(
-            "penstock_disk_usable_bytes", "What is left of it for this node.", [((), disk.usable_bytes)]
+            "penstock_disk_usable_bytes",
+            "Space on that volume that this node may still use.",
+            [((), disk.usable_bytes)],
         )
     strays = context.replicas.directory.strays_left()
     page.gauge(
-        "penstock_strays", "Partitions on disk that no topic claims, and that are kept.", [((), len(strays))]
+        "penstock_strays", "Partition directories on disk that belong to no topic.", [((), len(strays))]
     )
     page.gauge(
-        "penstock_stray_bytes", "Size of their records.", [((), sum(each.size_bytes for each in strays))]
+        "penstock_stray_bytes",
+        "Size of the logs in penstock_strays.",
+        [((), sum(each.size_bytes for each in strays))],
     )
     used = context.world.process()
     if used is None:
@@ -491,7 +498,7 @@ def _node(page: Page, context: Context, disk: Usage | None) -> None:
         ("resident_memory_bytes", used.resident_bytes, "Resident memory of the process."),
         ("virtual_memory_bytes", used.virtual_bytes, "Virtual memory of the process."),
         ("open_fds", used.open_files, "Open file descriptors of the process."),
-        ("max_fds", used.open_files_max, "File descriptors that the process may have open."),
-        ("start_time_seconds", used.started_seconds, "When the process began, in seconds since 1970."),
+        ("max_fds", used.open_files_max, "Limit of open file descriptors of the process."),
+        ("start_time_seconds", used.started_seconds, "Start of the process, in seconds since 1970."),
     ):
         page.gauge(f"process_{name}", what, [((), value)])
