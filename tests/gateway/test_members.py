@@ -195,7 +195,7 @@ def test_a_client_that_goes_away_while_it_waits_leaves_nothing_behind(door: Door
     assert len(partition._fetches) == before + 1
     call.running.cancel()
     assert len(partition._fetches) == before
-    assert not door.members._seats._watches
+    assert not door.members._http_members._watches
 
 
 def test_a_member_reads_only_what_is_assigned_to_it(door: Door) -> None:
@@ -349,7 +349,7 @@ def test_a_kafka_client_may_call_itself_http_and_speaks_for_itself(door: Door) -
     kafka.beat()
     door.restart()
     door.world.advance(100)
-    assert door.members._seats.count == 1
+    assert door.members._http_members.count == 1
     door.world.advance(60_000)
     assert door.has() == {"alice": [0, 1, 2]}, "nobody else sent its heartbeats"
 
@@ -410,7 +410,7 @@ def test_a_group_that_may_not_be_upgraded_says_why() -> None:
     classic_member(door)
     conflict = door.conflict(door.members.join(door.session, "c", "alice", ("orders",), 1000))
     assert (conflict.code, "switched off" in str(conflict)) == ("group_of_another_kind", True)
-    assert door.members._seats.count == 0
+    assert door.members._http_members.count == 0
 
 
 def test_a_group_of_something_else_than_consumers_is_left_alone(door: Door) -> None:
@@ -427,7 +427,7 @@ def test_an_administrator_can_take_a_member_out(door: Door) -> None:
     door.ask(LeaveGroup("g", (LeavingMember("alice"),)))
     door.world.advance(1)
     assert door.has() == {"bob": [0, 1, 2]}
-    assert door.members._seats.count == 1
+    assert door.members._http_members.count == 1
     assert door.conflict(door.consuming("alice", 0)).code == "unknown_member"
 
 

@@ -33,7 +33,7 @@ def test_a_member_of_which_nothing_is_heard_for_five_minutes_is_gone_and_others_
     assert door.conflict(door.consuming("bob", 1)).code == "unknown_member"
     door.world.advance(5 * MINUTE_MS)
     assert door.has() == {}
-    assert door.members._seats.count == 0
+    assert door.members._http_members.count == 0
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def test_whatever_happens_each_partition_has_one_reader_and_all_have_the_same_sh
             door.crash()
         door.world.advance(200)
         has = door.has()
-        assert door.members._seats.count == len(has)
+        assert door.members._http_members.count == len(has)
         if has:
             assert sorted(number for numbers in has.values() for number in numbers) == [*range(7)]
             shares = [len(numbers) for numbers in has.values()]
@@ -257,7 +257,7 @@ def test_a_coordinator_that_is_read_anew_finds_its_members_seated_once(door: Doo
     door.join("bob")
     door.context.groups.shards.of("g").lost(KafkaError("the disk hiccuped", ErrorCode.KAFKA_STORAGE_ERROR))
     door.world.advance(1_000)
-    assert door.members._seats.count == 2
+    assert door.members._http_members.count == 2
     assert door.has() == {"alice": [0, 2], "bob": [1]}
     assert door.join("charlie") == {"orders": [2]}
 

@@ -56,5 +56,5 @@ def test_labels_come_through_as_they_are(value: str, is_open: bool) -> None:
 def test_a_family_is_added_once() -> None:
     page = Page()
     page.gauge("penstock_level", "Level.", [])
-    with pytest.raises(AssertionError, match="penstock_level is there already"):
+    with pytest.raises(AssertionError, match="penstock_level is added twice"):
         page.gauge("penstock_level", "Level.", [])
