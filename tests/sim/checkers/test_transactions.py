@@ -146,7 +146,7 @@ def story() -> Story:
 
 def test_a_record_whose_commit_nobody_asked_for_is_not_read(story: Story) -> None:
     story.begin(a=AT)
-    with pytest.raises(Violation, match=r"NoAbortedRead: reader was given b'a' at 0 of orders-0: .*open"):
+    with pytest.raises(Violation, match=r"NoAbortedRead: reader got b'a' at 0 of orders-0: .*open"):
         story.give("a")
 
 
@@ -162,7 +162,7 @@ def test_a_record_that_was_read_and_turns_out_to_be_aborted_is_caught(story: Sto
     txn = story.begin(a=AT)
     story.ask_commit(txn)
     story.give("a")
-    with pytest.raises(Violation, match="NoAbortedRead: b'a' was read before"):
+    with pytest.raises(Violation, match="NoAbortedRead: b'a' was delivered before"):
         story.end(txn, TxnEnd.ABORTED)
 
 
@@ -181,7 +181,7 @@ def test_a_transaction_is_not_given_on_one_partition_and_hidden_on_another(story
     txn = story.begin(a=AT, b=OTHER)
     story.ask_commit(txn)
     story.give("a")
-    with pytest.raises(Violation, match="NoHalfTransaction: from reader b'b' at 0 of orders-1 was hidden"):
+    with pytest.raises(Violation, match="NoHalfTransaction: b'b' at 0 of orders-1 was hidden from reader"):
         story.hide("b")
 
 
@@ -190,7 +190,7 @@ def test_of_a_transaction_whose_end_is_unknown_all_is_given_or_nothing(story: St
     story.ask_commit(txn)
     story.end(txn, TxnEnd.UNKNOWN)
     story.give("a")
-    with pytest.raises(Violation, match="NoHalfTransaction: b'a' was given, and never b'b' of orders-1"):
+    with pytest.raises(Violation, match="NoHalfTransaction: b'a' was delivered, but never b'b' of orders-1"):
         story.tell(Closed())
 
 
@@ -225,13 +225,13 @@ def test_what_was_hidden_may_not_turn_out_to_be_committed(story: Story) -> None:
     txn = story.begin(a=AT)
     story.ask_commit(txn)
     story.hide("a")
-    with pytest.raises(Violation, match="CommittedNotHidden: b'a' was hidden from who read it"):
+    with pytest.raises(Violation, match="CommittedNotHidden: b'a' was hidden"):
         story.end(txn, TxnEnd.COMMITTED)
 
 
 def test_what_is_committed_is_given_to_somebody_in_the_end(story: Story) -> None:
     story.commit(story.begin(a=AT))
-    with pytest.raises(Violation, match="CommittedNotHidden: b'a' of orders-0 was never given"):
+    with pytest.raises(Violation, match="CommittedNotHidden: b'a' of orders-0 was never delivered"):
         story.tell(Closed())
 
 
@@ -248,7 +248,7 @@ def test_an_aborted_transaction_may_be_hidden(story: Story) -> None:
 def test_who_becomes_a_transactional_id_is_in_a_later_epoch(story: Story) -> None:
     story.tell(InitSent("a"), Initialised("a", "txn", 7, 3, True), InitSent("b"))
     with pytest.raises(
-        Violation, match="EpochsRise: b is txn in epoch 3 of producer id 7, which had epoch 3"
+        Violation, match="EpochsRise: b got epoch 3 of producer id 7 for txn, which had epoch 3"
     ):
         story.tell(Initialised("b", "txn", 7, 3, True))
 
@@ -277,7 +277,7 @@ def test_a_partition_has_one_owner_in_a_generation(story: Story) -> None:
 def test_a_partition_is_not_given_away_before_its_owners_session_has_ended(story: Story) -> None:
     story.tell(Leased("group", 3, "a", [0], 100))
     with pytest.raises(
-        Violation, match="OneOwner: partition 0 of group was given to b at 99, though a has it"
+        Violation, match="OneOwner: partition 0 of group was assigned to b at 99, though a has it"
     ):
         story.tell(Owned("group", 4, "b", [0], 99))
 
@@ -323,7 +323,7 @@ def test_a_session_is_renewed_by_who_coordinates_the_group_when_it_is_asked(
     story.tell(Leased("group", 3, "a", [0], 200, Renewal(node, sent_us)))
     owned = Owned("group", 4, "b", [0], 199)
     if is_renewed:
-        with pytest.raises(Violation, match="OneOwner: partition 0 of group was given to b at 199"):
+        with pytest.raises(Violation, match="OneOwner: partition 0 of group was assigned to b at 199"):
             story.tell(owned)
     else:
         story.tell(owned)
@@ -383,7 +383,7 @@ def test_a_reader_that_began_before_a_commit_may_read_the_one_before(story: Stor
 
 
 def test_an_offset_that_nobody_committed_or_that_was_refused_is_caught(story: Story) -> None:
-    with pytest.raises(Violation, match="which nobody committed"):
+    with pytest.raises(Violation, match="which was never committed"):
         story.read_offset("one", 5)
     story.tell(OffsetsRefused([story.send_offset("two", 6)]))
     with pytest.raises(Violation, match="which was not committed"):
@@ -436,7 +436,7 @@ def test_what_is_made_of_a_record_is_there_once(story: Story) -> None:
     story.read_offset("after out", 1, at=SOURCE)
     story.tell(Closed())
     process(story, "again", of="in")
-    with pytest.raises(Violation, match="ExactlyOnce: what group made of source-0 at 0 is there twice"):
+    with pytest.raises(Violation, match="ExactlyOnce: the result of group for source-0 at 0 exists twice"):
         story.give("again")
 
 
@@ -448,7 +448,7 @@ def test_a_record_that_a_group_has_passed_without_a_trace_is_caught(story: Story
     story.commit_offset("too far", 2, at=SOURCE)
     story.read_offset("too far", 2, at=SOURCE)
     with pytest.raises(
-        Violation, match=r"ExactlyOnce: group is at 2 of source-0, and .*b'missed' at 1 is there 0"
+        Violation, match=r"ExactlyOnce: group is at 2 of source-0, and .*b'missed' at 1 exists 0"
     ):
         story.tell(Closed())
 
@@ -469,5 +469,5 @@ def test_what_was_read_before_it_was_durable_may_count_twice_after_a_power_cut(s
 
 def test_a_coordinator_refuses_for_a_reason(story: Story) -> None:
     story.tell(RequestRefused("worker", "EndTxn", 90, True))
-    with pytest.raises(Violation, match="NoStrangeError: EndTxn of worker is refused with PRODUCER_FENCED"):
+    with pytest.raises(Violation, match="NoStrangeError: EndTxn of worker was rejected with PRODUCER_FENCED"):
         story.tell(RequestRefused("worker", "EndTxn", 90, False))

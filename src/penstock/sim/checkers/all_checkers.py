@@ -1,4 +1,4 @@
-"""All rules at work on one history."""
+"""All checkers of a run."""
 
 from collections.abc import Callable
 
@@ -59,11 +59,11 @@ _ALONE: dict[type[Event], type[Checker]] = {
     MetadataCommitted: MetadataIdentical,
     Replied: RepliesInOrder,
 }
-"""Events that are many, and of which one rule alone speaks."""
+"""Frequent events that concern one rule only."""
 
 
 class AllCheckers:
-    """All checkers, each told of every event that may say something to it."""
+    """Passes every event to the checkers that it concerns."""
 
     def __init__(self, rules: Rules) -> None:
         self._durability, self._sent = Durability(), SentRecords()

@@ -1,4 +1,4 @@
-"""What must hold inside a cluster, beside what its clients see."""
+"""Rules for the inside of a cluster, which clients cannot see."""
 
 from collections.abc import Mapping
 
@@ -17,7 +17,7 @@ from penstock.sim.checkers.records import Checker, Durability, Rules, SentRecord
 
 
 class OneLeaderPerEpoch(Checker):
-    """In an epoch of the quorum, and in one of a partition, one node leads at most."""
+    """In each epoch, of the quorum and of each partition, at most one node leads."""
 
     def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
         super().__init__(rules, durability, sent)
@@ -39,13 +39,13 @@ class OneLeaderPerEpoch(Checker):
 
 
 class MetadataIdentical(Checker):
-    """What one node knows to be committed in the metadata log, every node has at the same place; and their images of
-    the cluster are the same at the same offset, from snapshots too."""
+    """All nodes have the same committed batches at the same offsets of the metadata log, and the same cluster image at
+    the same offset, also from snapshots."""
 
     def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
         super().__init__(rules, durability, sent)
         self._batches: dict[Offset, tuple[LeaderEpoch, tuple[AnyRecord, ...], int]] = {}
-        """By the offset of its last record: a batch, and who had it first."""
+        """Batches by last offset, with the node that reported each first."""
         self._images: dict[Offset, ClusterImage] = {-1: EMPTY}
         self._end: Offset = -1
 
@@ -56,7 +56,7 @@ class MetadataIdentical(Checker):
             case ImageLoaded(node, image):
                 known = self._images.get(image.offset)
                 if known is not None and list(known.records()) != list(image.records()):
-                    raise self.violation(f"node {node} has another image of the cluster at {image.offset}")
+                    raise self.violation(f"node {node} has a different cluster image at {image.offset}")
             case _:
                 pass
 
@@ -65,7 +65,9 @@ class MetadataIdentical(Checker):
     ) -> None:
         known = self._batches.get(offset)
         if known is None and offset <= self._end:
-            raise self.violation(f"node {node} has a batch that ends at {offset}, where no other has one")
+            raise self.violation(
+                f"node {node} has a batch that ends at {offset}, and no other node has one there"
+            )
         if known is None:
             self._batches[offset] = epoch, records, node
             self._images[offset] = self._images[self._end].replay(records, offset, epoch)
@@ -78,8 +80,8 @@ class MetadataIdentical(Checker):
 
 
 class HighWatermarkHeld(Checker):
-    """The high watermark of a replica never goes back while its process lives; unless all others may have lost what
-    was committed, and not synced."""
+    """The high watermark of a replica never moves back while its process runs, unless all nodes may lose power at
+    once and with it records that were committed and not synced."""
 
     def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
         super().__init__(rules, durability, sent)
@@ -89,13 +91,13 @@ class HighWatermarkHeld(Checker):
         if isinstance(event, HighWatermark) and not self.rules.is_shaken:
             highest = self._highest.get(event.replica, -1)
             if event.offset < highest:
-                raise self.violation(f"a replica of {event.at} had {highest}, and has {event.offset}")
+                raise self.violation(f"a replica of {event.at} moved back from {highest} to {event.offset}")
             self._highest[event.replica] = event.offset
 
 
 class ReplicasAgree(Checker):
-    """When all is quiet, every replica has the same record at an offset, in the same leader epoch; retention and
-    compaction, which each does by itself, may take some from one of them alone."""
+    """At the end, every replica has the same record and leader epoch at an offset. Retention and compaction, which run
+    on each replica separately, may have removed a record from only some of them."""
 
     def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
         super().__init__(rules, durability, sent)
@@ -116,7 +118,7 @@ class ReplicasAgree(Checker):
         missing = sorted(expected.keys() ^ event.batches.keys())
         if missing:
             raise self.violation(
-                f"{event.at} at {missing[0]} is on node {other} or on node {event.node}, and not on both"
+                f"{event.at} at {missing[0]} is on only one of the nodes {other} and {event.node}"
             )
 
 

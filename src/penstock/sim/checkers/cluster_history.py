@@ -1,4 +1,4 @@
-"""What happened inside a cluster, where its clients cannot see it."""
+"""Events inside a cluster, which clients cannot see."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -25,7 +25,7 @@ class LeaderFound(NamedTuple):
 
 
 class CoordinatorLoaded(NamedTuple):
-    """A node that leads a partition of a coordinator's topic has read it. Until then it answers heartbeats blindly."""
+    """The leader of a partition of `__consumer_offsets` has loaded it. Before that it answers heartbeats unchecked."""
 
     node: int
     partition: int
@@ -34,7 +34,7 @@ class CoordinatorLoaded(NamedTuple):
 
 
 class CoordinatorUnloaded(NamedTuple):
-    """A node that leads a partition of a coordinator's topic reads it anew. It answers heartbeats blindly again."""
+    """The leader of a partition of `__consumer_offsets` loads it again, and answers heartbeats unchecked again."""
 
     node: int
     partition: int
@@ -43,7 +43,7 @@ class CoordinatorUnloaded(NamedTuple):
 
 
 class ReplicaCreated(NamedTuple):
-    """A process has a partition anew that it had before: it was moved away, and came back."""
+    """A process got a replica back that it had before: it was moved away and returned."""
 
     incarnation: int
     at: TopicPartition
@@ -53,32 +53,32 @@ class HighWatermark(NamedTuple):
     """A replica's high watermark has moved."""
 
     replica: int
-    """Another number in each life of a process, and each time the partition is placed there anew."""
+    """Unique per process, and per placement of the partition on it."""
     at: TopicPartition
     offset: Offset
 
 
 class MetadataCommitted(NamedTuple):
-    """A node was told that a batch of the metadata log is committed."""
+    """A node learned that a batch of the metadata log is committed."""
 
     node: int
     records: tuple[AnyRecord, ...]
     offset: Offset
-    """Of its last record."""
+    """Offset of the last record."""
     epoch: LeaderEpoch
 
 
 class ImageLoaded(NamedTuple):
-    """A node has an image of the cluster, from a snapshot; or in the end."""
+    """The cluster image that a node loaded from a snapshot, or has at the end."""
 
     node: int
     image: ClusterImage
 
 
 class ReplicaRead(NamedTuple):
-    """What is in a replica's files in the end, as far as it was committed."""
+    """The committed records in a replica's files at the end."""
 
     node: int
     at: TopicPartition
     batches: Mapping[Offset, tuple[LeaderEpoch, bytes]]
-    """Of each record's offset: the leader epoch of its batch, and the record's value."""
+    """Leader epoch of the batch and value of the record, by offset."""

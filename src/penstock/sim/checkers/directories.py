@@ -1,4 +1,4 @@
-"""Whether a node's disk has what the cluster says it should have, and nothing that it should not."""
+"""Finds partition directories on a node's disk that the cluster image does not place there."""
 
 from penstock.metadata import ClusterImage
 from penstock.sim.checkers.disks import DATA
@@ -9,8 +9,8 @@ from penstock.vfs import MemoryDisk
 
 
 def left_behind(disk: MemoryDisk, node: int, image: ClusterImage) -> list[str]:
-    """Directories of partitions that have no business there: their topic is gone, or it is another one of that name,
-    or they were moved elsewhere. What is on its way out (`-delete`) does not count."""
+    """Return directories of partitions that do not belong on the node: their topic was deleted or replaced by another
+    of the same name, or the partition was moved. Directories being deleted (`-delete`) do not count."""
     logs = layout_of(disk, DATA).logs
     found = []
     for entry in disk.list_dir(logs):

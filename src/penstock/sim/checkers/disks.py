@@ -1,4 +1,4 @@
-"""What the disks have in the end: sound files, with what was read in them, and the same on every replica."""
+"""Checks disks at the end of a run: sound files that contain what was read, identical on every replica."""
 
 from collections.abc import Iterator, Mapping
 from itertools import zip_longest
@@ -19,7 +19,7 @@ DATA = "/data"
 
 
 def check_disk(disk: Vfs, audited: list[Audited], rules: Rules, data: str = DATA) -> None:
-    """LogMatchesReads: the files are sound, and have what was read, where the partition is there at all."""
+    """LogMatchesReads: the files are sound, and contain what was read of each partition that is on this disk."""
     layout = layout_of(disk, data)
     findings = [
         finding
@@ -27,12 +27,12 @@ def check_disk(disk: Vfs, audited: list[Audited], rules: Rules, data: str = DATA
         if finding.severity == "error"
     ]
     if findings:
-        raise Violation(f"LogMatchesReads: {findings[0]} (and {len(findings) - 1} findings more)")
+        raise Violation(f"LogMatchesReads: {findings[0]} (and {len(findings) - 1} more findings)")
     check_contents(disk, audited, rules, data)
 
 
 def check_contents(disk: Vfs, audited: list[Audited], rules: Rules, data: str = DATA) -> None:
-    """LogMatchesReads, as far as it can be said of a node that was killed."""
+    """LogMatchesReads, as far as it holds for a node that was killed."""
     logs = layout_of(disk, data).logs
     there = {entry.name for entry in disk.list_dir(logs)}
     for each in audited:
@@ -42,7 +42,7 @@ def check_contents(disk: Vfs, audited: list[Audited], rules: Rules, data: str = 
             read = {record.offset: record.value for record in each.records}
             _compare(each.at, on_disk, read, rules)
         elif not rules.is_replicated:
-            raise Violation(f"LogMatchesReads: {each.at} was read, and is not on the disk")
+            raise Violation(f"LogMatchesReads: {each.at} was read but is not on the disk")
 
 
 def directory_of(at: TopicPartition) -> str:
@@ -62,8 +62,8 @@ def _compare(
 
 
 def check_spoilt(disk: Vfs, audited: list[Audited], rules: Rules) -> None:
-    """The same of a node whose disk has flipped bits, which nobody need have read since: what is sound is what was
-    read."""
+    """LogMatchesReads for a disk with flipped bits, which may not have been read since: records that are sound match
+    what was read."""
     logs = layout_of(disk, DATA).logs
     there = {entry.name for entry in disk.list_dir(logs)}
     for each in audited:
@@ -75,12 +75,12 @@ def check_spoilt(disk: Vfs, audited: list[Audited], rules: Rules) -> None:
 
 
 def read_records(disk: Vfs, directory: str) -> dict[Offset, bytes]:
-    """Every record of a partition's files, by offset."""
+    """Return every record of a partition's files, by offset."""
     return {offset: value for offset, (_, value) in read_batches(disk, directory).items()}
 
 
 def read_batches(disk: Vfs, directory: str) -> dict[Offset, tuple[LeaderEpoch, bytes]]:
-    """The same with the leader epoch of each."""
+    """Return every record of a partition's files with its leader epoch, by offset."""
     records: dict[Offset, tuple[LeaderEpoch, bytes]] = {}
     for batch in _in_place(_read_log(disk, directory)):
         if batch is not None:
@@ -89,7 +89,7 @@ def read_batches(disk: Vfs, directory: str) -> dict[Offset, tuple[LeaderEpoch, b
 
 
 def are_records_sound(disk: Vfs) -> bool:
-    """Whether every batch of every partition is what was written."""
+    """Return whether every batch of every partition is undamaged."""
     logs = layout_of(disk, DATA).logs
     directories = (entry.name for entry in disk.list_dir(logs) if entry.is_dir)
     return all(None not in _in_place(_read_log(disk, f"{logs}/{each}")) for each in directories)
@@ -103,7 +103,7 @@ class _Batch(NamedTuple):
 
 
 def _read_log(disk: Vfs, directory: str) -> list[_Batch | None]:
-    """The batches of all segments; None for each stretch that is none, or whose CRC is wrong."""
+    """Return the batches of all segments; None for each range that is not a batch, or whose CRC is wrong."""
     batches: list[_Batch | None] = []
     for entry in disk.list_dir(directory):
         if entry.name.endswith(".log"):
@@ -120,8 +120,8 @@ def _read_log(disk: Vfs, directory: str) -> list[_Batch | None]:
 
 
 def _in_place(batches: list[_Batch | None]) -> Iterator[_Batch | None]:
-    """The same, with None also for those that lie where they cannot: no CRC covers a batch's offset and leader epoch,
-    but those before and behind it do. Of two that overlap, the first is right if it begins where the last one ends."""
+    """Yield the batches, with None also for those at an impossible position. No CRC covers a batch's offset and leader
+    epoch, but its neighbours bound them. Of two that overlap, the first is right if it starts where the last ended."""
     end, epoch = 0, -1
     for batch, behind in zip_longest(batches, batches[1:]):
         is_placed = batch is not None and batch.first >= end and batch.epoch >= epoch
@@ -138,7 +138,7 @@ def _in_place(batches: list[_Batch | None]) -> Iterator[_Batch | None]:
 def read_replicas(
     disk: Vfs, node: int, ends: Mapping[TopicPartition, Offset], data: str = DATA
 ) -> Iterator[ReplicaRead]:
-    """What a node has of these partitions, up to where they are committed."""
+    """Yield what a node has of these partitions, up to their committed ends."""
     logs = layout_of(disk, data).logs
     there = {entry.name for entry in disk.list_dir(logs)}
     for at, end in ends.items():

@@ -1,4 +1,4 @@
-"""What clients of HTTP and of the line protocol saw, beside what they have in common with Kafka's."""
+"""Events of HTTP and line protocol clients that Kafka clients do not have."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class KeyAnswered(NamedTuple):
-    """A record with an idempotency key was acknowledged; perhaps not for the first time."""
+    """A record with an idempotency key was acknowledged, perhaps not for the first time."""
 
     client: str
     key: str
@@ -19,10 +19,10 @@ class KeyAnswered(NamedTuple):
 
 
 class DoorCommitSent(NamedTuple):
-    """A client commits an offset of its group."""
+    """A client sent a commit of its group's offset."""
 
     number: int
-    """Found nowhere else."""
+    """Unique."""
     group: str
     at: TopicPartition
     offset: Offset
@@ -32,11 +32,11 @@ class DoorCommitSent(NamedTuple):
 class DoorCommitEnded(NamedTuple):
     number: int
     is_done: bool | None
-    """None if nobody knows, and it may still count at any time."""
+    """None if no reply arrived: the commit may take effect at any time."""
 
 
 class DoorFetchSent(NamedTuple):
-    """A client asks for records, from where its group is."""
+    """A client requested records from its group's offset."""
 
     number: int
     group: str
@@ -44,15 +44,15 @@ class DoorFetchSent(NamedTuple):
 
 
 class DoorFetchReceived(NamedTuple):
-    """Records came, in the order of their offsets."""
+    """A client received records, in the order of their offsets."""
 
     client: str
     number: int
-    """Of the question."""
+    """Number of the request (`DoorFetchSent`)."""
     group: str
     at: TopicPartition
     start: Offset | None
-    """Where reading went on, if the client knows; None for where the group was."""
+    """Offset from which the client continued; None for its group's offset."""
     records: "Sequence[ReadRecord]"
 
 

@@ -1,4 +1,4 @@
-"""What must hold of HTTP and the line protocol, beside what holds of every record."""
+"""Rules for HTTP and the line protocol, in addition to those for all records."""
 
 from collections import defaultdict
 from dataclasses import dataclass
@@ -15,11 +15,11 @@ from penstock.sim.checkers.history import Acked, Event
 from penstock.sim.checkers.records import Checker, Durability, Rules, SentRecords
 
 STRAY_US_MAX = 60_000_000
-"""How long a commit that was not answered may still be on its way."""
+"""How long an unanswered commit may still be in flight."""
 
 
 class SameKeySameOffset(Checker):
-    """A record that is sent again with its idempotency key is answered with the place of the first."""
+    """A record that is sent again with its idempotency key gets the same partition and offset as the first time."""
 
     def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
         super().__init__(rules, durability, sent)
@@ -31,8 +31,8 @@ class SameKeySameOffset(Checker):
             known = self._places.setdefault(event.key, place)
             if known != place:
                 raise self.violation(
-                    f"{event.client} was told that {event.key} is in {known[0]} at {known[1]},"
-                    f" and then in {event.at} at {event.offset}"
+                    f"{event.client} got {known[0]} at {known[1]} for {event.key},"
+                    f" and then {event.at} at {event.offset}"
                 )
 
 
@@ -40,18 +40,18 @@ class SameKeySameOffset(Checker):
 class _DoorCommit:
     offset: Offset
     sent: int
-    """A moment: the number of the event."""
+    """Number of the event."""
     sent_us: int
     ended: int | None = None
-    """None while it may still count at any time."""
+    """None while it may still take effect."""
     is_done: bool = False
 
 
 class DoorGroupsGoOn(Checker):
-    """Who reads on where its group is begins neither before what was committed, nor behind: no record is passed over.
+    """A consumer that continues at its group's offset starts exactly there: it repeats and skips no record.
 
-    A commit that was not answered may count from when it was sent, at any time. Of two whose times overlap, either may
-    be the last.
+    An unanswered commit may take effect at any time after it was sent. Of two commits that overlap in time, either
+    may be the last.
     """
 
     def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
@@ -60,9 +60,9 @@ class DoorGroupsGoOn(Checker):
         self._open: dict[int, _DoorCommit] = {}
         self._places: dict[int, tuple[str, TopicPartition]] = {}
         self._lowest: dict[tuple[int, TopicPartition], Offset] = {}
-        """By question: before which offset nothing may come."""
+        """Lowest offset that each request may return."""
         self._there: dict[TopicPartition, set[Offset]] = defaultdict(set)
-        """What was acknowledged."""
+        """Offsets of acknowledged records."""
         self._moment = 0
 
     def see(self, event: Event) -> None:
@@ -95,7 +95,7 @@ class DoorGroupsGoOn(Checker):
         self._forget_old(self._commits[self._places[number]])
 
     def _forget_old(self, commits: list[_DoorCommit]) -> None:
-        """Drop those that another one has certainly come after."""
+        """Drop commits that were certainly overwritten by a later one."""
         done = max((each for each in commits if each.is_done), key=lambda each: each.sent, default=None)
         if done is not None:
             commits[:] = [
@@ -109,8 +109,8 @@ class DoorGroupsGoOn(Checker):
             ]
 
     def _candidates(self, group: str, at: TopicPartition) -> list[Offset]:
-        """Where the group may be now: at the last commit that is known to count, or at any that may come after it.
-        Before the first that counts, it may be at the beginning."""
+        """Return the offsets that the group may have now: that of the last acknowledged commit or of any that may
+        follow it; 0 before the first acknowledged commit."""
         commits = self._commits[group, at]
         start = [] if any(each.is_done for each in commits) else [0]
         return start + [each.offset for each in commits]
@@ -121,7 +121,7 @@ class DoorGroupsGoOn(Checker):
             batch, _ = self.sent.batches.get(seen.value, (None, None))
             if batch is None or batch.at != at:
                 raise self.violation(
-                    f"{who} read {seen.value!r} in {at} at {seen.offset}, which nobody sent there"
+                    f"{who} read {seen.value!r} in {at} at {seen.offset}, which was never sent there"
                 )
         if not event.records:
             return
@@ -130,17 +130,17 @@ class DoorGroupsGoOn(Checker):
             lowest = self._lowest[event.number, at]
             expected = max(self._candidates(event.group, at))
             if first < lowest:
-                raise self.violation(f"{who} read {at} from {first}, though it has committed {lowest}")
+                raise self.violation(f"{who} read {at} from {first}, though its committed offset is {lowest}")
         else:
             expected = event.start
         for seen in event.records:
             passed_over = sorted(each for each in range(expected, seen.offset) if each in self._there[at])
             if passed_over:
                 raise self.violation(
-                    f"{who} read {at} at {seen.offset}, and has not read what was acknowledged at {passed_over[0]}"
+                    f"{who} read {at} at {seen.offset}, and skipped the acknowledged record at {passed_over[0]}"
                 )
             if seen.offset < expected and event.start is not None:
-                raise self.violation(f"{who} read {at} at {seen.offset}, behind {expected - 1}")
+                raise self.violation(f"{who} read {at} at {seen.offset} after {expected - 1}")
             expected = max(expected, seen.offset + 1)
 
 

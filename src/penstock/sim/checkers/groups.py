@@ -1,4 +1,4 @@
-"""What must hold of groups: who owns a partition, and where a group is."""
+"""Rules for groups: ownership of partitions, and committed offsets."""
 
 from collections import defaultdict
 from dataclasses import dataclass
@@ -25,26 +25,25 @@ from penstock.sim.checkers.records import Checker, Durability, Rules, SentRecord
 
 
 class OneOwner(Checker):
-    """Two members never own a partition in one generation, nor one before the other's session has ended.
+    """Two members never own a partition in the same generation, and never while the other's session lasts.
 
-    Of members that are in different epochs of the consumer protocol, the second part alone says something.
+    For members in different epochs of the consumer protocol only the second part applies.
 
-    A session is what the group's coordinator keeps. Who was that, and has not heard yet that another one is (it was
-    cut off, or stood still), answers heartbeats as before: those that it is sent once the other leads renew nothing.
-    Nor do those that are sent to the next one before it has read the group, or to one that reads it anew: they are
-    answered blindly, as Kafka does.
+    The group's coordinator keeps the sessions. A former coordinator that does not know of its successor yet (it was
+    partitioned or paused) still answers heartbeats, but those sent after the successor leads renew nothing. Neither do
+    heartbeats sent to a coordinator that is still loading the group: like Kafka, it answers them unchecked.
     """
 
     def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
         super().__init__(rules, durability, sent)
         self._owners: dict[tuple[str, int, int], str] = {}
-        """By group, generation and partition."""
+        """Owner by group, generation and partition."""
         self._leases: dict[str, dict[str, Leased]] = defaultdict(dict)
-        """By group and member."""
+        """Lease by group and member."""
         self._leaders: dict[int, list[LeaderFound]] = defaultdict(list)
-        """Of each partition of `__consumer_offsets`, in turn."""
+        """Successive leaders of each partition of `__consumer_offsets`."""
         self._loaded_us: dict[tuple[int, int], list[tuple[int, int | None]]] = defaultdict(list)
-        """Of a partition and an epoch: from when to when its leader knew the groups; None for up to now."""
+        """Periods in which the leader had its groups loaded, by partition and epoch; None for a period that lasts."""
 
     def see(self, event: Event) -> None:
         match event:
@@ -71,18 +70,18 @@ class OneOwner(Checker):
 
     def _check_leases(self, owned: Owned, partition: int) -> None:
         for holder, lease in self._leases[owned.group].items():
-            # A member may hear of an earlier generation when a later one has begun long since.
+            # A member may learn of an earlier generation long after a later one has begun.
             is_earlier = holder != owned.member_id and lease.generation < owned.generation
             if not is_earlier or partition not in lease.partitions or not self._is_renewed(lease):
                 continue
             if owned.now_us < lease.until_us:
                 raise self.violation(
-                    f"partition {partition} of {owned.group} was given to {owned.member_id} at {owned.now_us},"
+                    f"partition {partition} of {owned.group} was assigned to {owned.member_id} at {owned.now_us},"
                     f" though {holder} has it until {lease.until_us}"
                 )
 
     def _is_renewed(self, lease: Leased) -> bool:
-        """Whether who answered did coordinate the group when it was asked, for all that is known."""
+        """Return whether the node that answered was the coordinator when the heartbeat was sent, as far as known."""
         renewal = lease.renewal
         if renewal is None:
             return True
@@ -99,31 +98,31 @@ class OneOwner(Checker):
 
 @dataclass
 class CommitState:
-    """What is known of a commit, in moments: numbers of events."""
+    """What is known of a commit. Times are numbers of events."""
 
     commit: OffsetCommit
     sent: int
     placed: int | None = None
-    """It has its place among the commits of its partition, at the latest since then."""
+    """Latest time at which it got its place among the commits of its partition."""
     visible: int | None = None
-    """It counts, at the latest since then; for one of a transaction, if who reads waits for what is pending."""
+    """Latest time from which it is visible; for one in a transaction, to readers that wait for pending ones."""
     seen: int | None = None
-    """Somebody has read it, for the first time then."""
+    """Time of the first read that returned it."""
     is_void: bool = False
-    """It was refused, or its transaction aborted."""
+    """It was rejected, or its transaction was aborted."""
 
 
 class OffsetsNotLostOrRewound(Checker):
-    """Who reads a group's offset reads one that was committed, and none that another had replaced before.
+    """A read of a group's offset returns one that was committed, and that no later commit had replaced.
 
-    A commit whose reply was lost may count from any moment on. One in a transaction has its place from when it was
-    written, and counts once the transaction is committed.
+    A commit whose reply was lost may become visible at any time. One in a transaction gets its place when it is
+    written, and becomes visible when the transaction is committed.
     """
 
     def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
         super().__init__(rules, durability, sent)
         self._states: dict[str, CommitState] = {}
-        """By the commit's name."""
+        """State by name of the commit."""
         self._of_partition: dict[tuple[str, TopicPartition], list[CommitState]] = defaultdict(list)
         self._wanted: dict[tuple[str, int], int] = {}
         self._moment = 0
@@ -168,7 +167,7 @@ class OffsetsNotLostOrRewound(Checker):
         state = self._states[commit.name]
         state.is_void = True
         if state.seen is not None:
-            raise self.violation(f"{commit} was refused or aborted, though it was read")
+            raise self.violation(f"{commit} was rejected or aborted, though it was read")
 
     def _check(
         self, group: str, at: TopicPartition, offset: int, name: str, since: int, is_stable: bool
@@ -187,7 +186,7 @@ class OffsetsNotLostOrRewound(Checker):
             or found.commit.offset != offset
             or (found.commit.group, found.commit.at) != (group, at)
         ):
-            raise self.violation(f"{group} has {offset} ({name}) for {at}, which nobody committed")
+            raise self.violation(f"{group} has {offset} ({name}) for {at}, which was never committed")
         commit = found.commit
         if found.is_void or (commit.txn is not None and not commit.txn.commit_sends):
             raise self.violation(f"{group} has {commit}, which was not committed")
@@ -198,7 +197,7 @@ class OffsetsNotLostOrRewound(Checker):
                 raise self.violation(f"{group} has {commit}, though {other.commit} was committed after it")
 
     def _counts(self, state: CommitState, since: int, is_stable: bool) -> bool:
-        """Whether a commit counted for certain when a reader began."""
+        """Return whether a commit was certainly visible when the read began."""
         if state.seen is not None and state.seen < since:
             return True
         if state.commit.txn is not None and not is_stable:

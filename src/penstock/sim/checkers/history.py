@@ -1,7 +1,7 @@
-"""What happened, as clients and the operator saw it: the only thing that checkers look at.
+"""Events of a run as clients and operators saw them: the only input of checkers.
 
-A reply may reach its client after the process that sent it is gone. So whatever was heard names the `incarnation` it
-was heard from: the number of the node's process, counted up with every start.
+A reply may reach its client after the process that sent it has ended. So events that come from a reply carry the
+`incarnation` of that process: its number, counted up with every start of a node.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ class Survives(Enum):
 
 
 class ProducedRecord(NamedTuple):
-    """A record as its producer made it. The value is found nowhere else."""
+    """A record as its producer made it. Its value is unique."""
 
     key: bytes | None
     value: bytes
@@ -43,18 +43,18 @@ class ProducedRecord(NamedTuple):
 
 
 class TxnEnd(Enum):
-    """What a transactional producer knows of a transaction."""
+    """State of a transaction, as far as its producer knows."""
 
     OPEN = "open"
     COMMITTED = "committed"
     ABORTED = "aborted"
-    """Also if nobody ended it: nobody asked for its commit, and nobody will."""
+    """Also if the producer never ended it: a commit was never sent, and never will be."""
     UNKNOWN = "unknown"
-    """A commit was asked for, and nobody heard what became of it."""
+    """A commit was sent, and its reply was lost."""
 
 
 class OffsetCommit:
-    """An offset of a group that somebody commits, by itself or in a transaction."""
+    """An offset committed for a group, alone or in a transaction."""
 
     __slots__ = ("at", "group", "name", "offset", "txn")
 
@@ -62,7 +62,7 @@ class OffsetCommit:
         self, name: str, group: str, at: TopicPartition, offset: Offset, txn: "Txn | None" = None
     ) -> None:
         self.name = name
-        """Goes with it as metadata, and is found nowhere else."""
+        """Unique; sent as the commit's metadata."""
         self.group = group
         self.at = at
         self.offset = offset
@@ -73,7 +73,7 @@ class OffsetCommit:
 
 
 class Txn:
-    """A transaction as its producer made it, with what is known of it."""
+    """A transaction as its producer made it, and its state."""
 
     __slots__ = ("batches", "commit_sends", "commits", "end", "number", "producer")
 
@@ -84,7 +84,7 @@ class Txn:
         self.batches: list[Batch] = []
         self.commits: list[OffsetCommit] = []
         self.commit_sends = 0
-        """How often its commit was asked for."""
+        """How often its commit was sent."""
         self.end = TxnEnd.OPEN
 
     def __str__(self) -> str:
@@ -92,7 +92,7 @@ class Txn:
 
 
 class Batch:
-    """A batch as its producer made it, with what became of it so far."""
+    """A batch as its producer made it, and how it was sent so far."""
 
     __slots__ = ("acks", "at", "identities", "number", "producer", "records", "sends", "txn")
 
@@ -107,9 +107,9 @@ class Batch:
         self.records = records
         self.sends = 0
         self.txn: Txn | None = None
-        """The transaction it is part of."""
+        """Its transaction, if any."""
         self.identities: list[tuple[int, int, int]] = []
-        """Under which (producer id, epoch, sequence) it was sent; empty for a plain producer."""
+        """Each (producer id, epoch, sequence) that it was sent with; empty for a plain producer."""
 
     def __str__(self) -> str:
         return f"{self.producer} #{self.number} for {self.at} ({len(self.records)} records, acks={self.acks})"
@@ -121,7 +121,7 @@ class Batch:
 
 
 class ReadRecord(NamedTuple):
-    """A record as somebody read it."""
+    """A record as a consumer read it."""
 
     offset: Offset
     key: bytes | None
@@ -138,7 +138,7 @@ class Sent(NamedTuple):
 class Acked(NamedTuple):
     batch: Batch
     base_offset: Offset
-    """-1 if the node only said that it has the batch already."""
+    """-1 if the node only replied that it already has the batch."""
     survives: Survives
     incarnation: int
 
@@ -147,17 +147,17 @@ class Refused(NamedTuple):
     batch: Batch
     code: int
     is_first: bool
-    """Everything that the producer sent before it to this partition was acknowledged."""
+    """All earlier batches of the producer for this partition were acknowledged."""
     incarnation: int
 
 
 class EpochBumped(NamedTuple):
-    """A pipelined producer begins a new epoch by itself, and numbers anew what is not acknowledged."""
+    """A pipelined producer bumped its epoch and renumbered its unacknowledged batches."""
 
     producer: str
     epoch: int
     code: int
-    """The refusal that made it do so."""
+    """The error that caused it."""
 
 
 class GotProducerId(NamedTuple):
@@ -171,14 +171,14 @@ class GotProducerId(NamedTuple):
 
 
 class FetchSent(NamedTuple):
-    """A fetch leaves its client."""
+    """A client sent a Fetch."""
 
     request: tuple[str, int]
     at: Sequence[TopicPartition]
 
 
 class FetchReceived(NamedTuple):
-    """A fetch showed what lies between two offsets."""
+    """A Fetch response showed the records between two offsets."""
 
     consumer: str
     at: TopicPartition
@@ -188,12 +188,12 @@ class FetchReceived(NamedTuple):
     records: Sequence[ReadRecord]
     high_watermark: Offset
     log_start: Offset
-    """-1 if it was not told."""
+    """-1 if the response does not carry it."""
     incarnation: int
 
 
 class PositionMoved(NamedTuple):
-    """A consumer goes on elsewhere: its offset was out of range, or it reads on where its group is."""
+    """A consumer changed its position: its offset was out of range, or it continues at its group's offset."""
 
     consumer: str
     at: TopicPartition
@@ -202,7 +202,7 @@ class PositionMoved(NamedTuple):
 
 
 class Audited(NamedTuple):
-    """Everything in a partition, read when all is quiet."""
+    """All records of a partition, read at the end of a run."""
 
     at: TopicPartition
     start: Offset
@@ -211,7 +211,7 @@ class Audited(NamedTuple):
 
 
 class Delivered(NamedTuple):
-    """What a consumer that reads committed records made of a view: some it gives on, the others it hides."""
+    """What a read_committed consumer delivered of a fetched range, and which aborted records it hid."""
 
     consumer: str
     at: TopicPartition
@@ -220,7 +220,7 @@ class Delivered(NamedTuple):
 
 
 class ReadAfterLoss(NamedTuple):
-    """What a reader of committed records is given of a log that has lost something (`hole_trials`)."""
+    """What a read_committed consumer gets from a log that has lost data (`hole_trials`)."""
 
     at: TopicPartition
     lost: str
@@ -231,20 +231,20 @@ class ReadAfterLoss(NamedTuple):
 
 
 class InitSent(NamedTuple):
-    """A transactional producer asks who it is."""
+    """A transactional producer sent InitProducerId."""
 
     producer: str
 
 
 class Initialised(NamedTuple):
-    """A transactional producer learnt who it is."""
+    """A transactional producer received its producer id and epoch."""
 
     producer: str
     transactional_id: str
     producer_id: int
     epoch: int
     is_anew: bool
-    """It did not say who it was before: whoever was this id until now is fenced."""
+    """It did not send its previous identity: the previous user of the transactional id is fenced."""
 
 
 class CommitSent(NamedTuple):
@@ -252,18 +252,18 @@ class CommitSent(NamedTuple):
 
 
 class TxnEnded(NamedTuple):
-    """The end of a transaction is known; or it is known that nobody will ever know."""
+    """The producer is done with a transaction; `txn.end` is final."""
 
     txn: Txn
 
 
 class Derived(NamedTuple):
-    """A record is written because another one was read."""
+    """A worker writes a record computed from another record."""
 
     value: bytes
     group: str
     at: TopicPartition
-    """And the offset: of the record that was read."""
+    """Partition and offset of the record that was read."""
     offset: Offset
     source: bytes
 
@@ -272,56 +272,56 @@ class Derived(NamedTuple):
 
 
 class Owned(NamedTuple):
-    """A member was given partitions."""
+    """A member was assigned partitions."""
 
     group: str
     generation: int
-    """Or the member's epoch."""
+    """Generation of the group, or the member's epoch in the consumer protocol."""
     member_id: str
     partitions: Sequence[int]
     now_us: int
 
 
 class Renewal(NamedTuple):
-    """What a member's session lasts by: a heartbeat that was answered."""
+    """An answered heartbeat, which renews a member's session."""
 
     node: int
-    """Which it was sent to, as the group's coordinator."""
+    """The node it was sent to, as the group's coordinator."""
     sent_us: int
 
 
 class Leased(NamedTuple):
-    """A member may go on reading its partitions: nobody else can be given them before its session ends."""
+    """A member may keep reading its partitions: no other member may be assigned them before its session ends."""
 
     group: str
     generation: int
     member_id: str
     partitions: Sequence[int]
-    """None of them: it gave them up."""
+    """Empty: the member gave them up."""
     until_us: int
     renewal: Renewal | None = None
 
 
 class OffsetsSent(NamedTuple):
-    """Commits leave their client."""
+    """A client sent commits of offsets."""
 
     commits: Sequence[OffsetCommit]
 
 
 class OffsetsAcked(NamedTuple):
-    """They were acknowledged. Those of a transaction are pending until it ends."""
+    """Commits were acknowledged. Those of a transaction are pending until it ends."""
 
     commits: Sequence[OffsetCommit]
 
 
 class OffsetsRefused(NamedTuple):
-    """They will never count."""
+    """Commits were rejected and never take effect."""
 
     commits: Sequence[OffsetCommit]
 
 
 class OffsetFetchSent(NamedTuple):
-    """A request for a group's offsets leaves its client."""
+    """A client sent OffsetFetch."""
 
     request: tuple[str, int]
 
@@ -330,23 +330,23 @@ class OffsetsFetched(NamedTuple):
     request: tuple[str, int]
     group: str
     names: Mapping[TopicPartition, tuple[Offset, str]]
-    """The offset and the name of the commit; -1 where there is none."""
+    """Offset and name of the commit; -1 if there is none."""
     is_stable: bool
-    """What is pending was waited for."""
+    """The request waited for pending transactions."""
 
 
 class RequestRefused(NamedTuple):
-    """A coordinator refused a request."""
+    """A coordinator or controller rejected a request."""
 
     client: str
     what: str
     code: int
     is_due: bool
-    """There is a reason for it that the client knows: it is late, or somebody else took its place."""
+    """The client knows a reason for it: it is late, or another client replaced it."""
 
 
 class Closed(NamedTuple):
-    """All is quiet, and everything was read."""
+    """The run has settled, and everything was read."""
 
 
 # -- connections and topics ---------------------------------------------------------------------------------
@@ -356,17 +356,17 @@ class Replied(NamedTuple):
     client: str
     link: int
     expected: int
-    """The correlation id of the oldest request that is open; -1 if none is."""
+    """Correlation id of the oldest open request; -1 if there is none."""
     found: int
 
 
 class Overdue(NamedTuple):
-    """A request has waited for its reply longer than anything takes."""
+    """A request got no reply within the request timeout."""
 
     client: str
     what: str
     is_node_there: bool
-    """The process that the request went to lives, and holds the connection."""
+    """The process that got the request is alive and reachable."""
 
 
 class TopicDescribed(NamedTuple):
@@ -388,13 +388,13 @@ class Killed(NamedTuple):
 
 class PowerCut(NamedTuple):
     incarnation: int
-    """The last process that ran; it need not have been running still."""
+    """The last process that ran; it may have ended before."""
 
 
 class Stopped(NamedTuple):
     incarnation: int
     is_clean: bool
-    """It had a sound disk, so that all it wrote is to be durable now."""
+    """Its disk had no faults, so everything it wrote must be durable."""
 
 
 Event = (

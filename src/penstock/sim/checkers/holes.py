@@ -1,4 +1,4 @@
-"""What must hold of a log that has lost something."""
+"""The rule for logs that have lost data."""
 
 from penstock.base.ids import TopicPartition
 from penstock.sim.checkers.history import Event, ReadAfterLoss, ReadRecord, TxnEnded
@@ -7,8 +7,8 @@ from penstock.sim.checkers.transactions import NoAbortedRead
 
 
 class NoDecisionFromHole(NoAbortedRead):
-    """What a log has lost decides nothing: who reads committed records of it is never given one whose commit nobody
-    has asked for, or that was aborted."""
+    """Lost data never commits a transaction: a read_committed consumer of a damaged log gets no record of an aborted
+    transaction, or of one whose commit was never sent."""
 
     def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
         super().__init__(rules, durability, sent)

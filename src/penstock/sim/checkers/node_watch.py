@@ -1,7 +1,6 @@
-"""Looks into the nodes of a cluster as they run, and says what it finds as events: what clients cannot see.
+"""Observes the nodes of a cluster while they run, and records as events what clients cannot see.
 
-A node is the shipped one. That it is watched means that somebody listens to what its metadata log says is
-committed, and looks at it between two events; nothing in it knows.
+The nodes run the shipped code. A watched node reports committed metadata, and its state is inspected between events.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,7 +31,7 @@ from penstock.sim.world.schedule import Schedule
 from penstock.vfs import Vfs
 
 PARTITIONS_EVERY = 13
-"""Partitions are looked at after so many events; a prime, so that no node is left out."""
+"""Partitions are inspected after this many events; a prime, so that every node gets inspected."""
 
 
 class WatchedNode(Node):
@@ -58,11 +57,11 @@ class WatchedNode(Node):
 
 
 class WatchedReplica(NamedTuple):
-    """The high watermark of a replica that was told of last."""
+    """A replica and its last recorded high watermark."""
 
     partition: Partition
     replica: int
-    """Counts replicas: one that was moved away and came back is another."""
+    """Number of the replica; one that was moved away and returned gets a new number."""
     offset: Offset
 
 
@@ -74,13 +73,13 @@ class ClusterWatch:
         self._machines: Sequence[Machine] = ()
         self._looks = 0
         self._led: dict[tuple[Uuid, int, LeaderEpoch], int] = {}
-        """Who was found to lead a partition in an epoch; told of again only if it is somebody else."""
+        """Recorded leader of each partition and epoch."""
         self._loaded: dict[tuple[int, LeaderEpoch], GroupShard] = {}
-        """Coordinators that were found to have read their partition of groups, by it and the epoch of its leader."""
+        """Loaded group coordinators by partition and leader epoch."""
         self._ruled: dict[LeaderEpoch, int] = {}
-        """The same of the quorum."""
+        """Recorded leader of the quorum in each epoch."""
         self._marks: dict[tuple[int, Uuid, int], WatchedReplica] = {}
-        """By process and partition."""
+        """Replicas by process and partition."""
         self._replicas = 0
 
     def make_node(self, world: World, vfs: Vfs, config: NodeConfig) -> WatchedNode:
@@ -146,7 +145,7 @@ class ClusterWatch:
             self._loaded[number, epoch] = shard
             self._record(CoordinatorLoaded(machine.number, number, epoch, self._schedule.now_us))
 
-    # -- when all is quiet -----------------------------------------------------------------------------
+    # -- at the end of a run ---------------------------------------------------------------------------
 
     @property
     def _images(self) -> list[ClusterImage]:
@@ -157,7 +156,7 @@ class ClusterWatch:
         ]
 
     def are_all_in_sync(self) -> bool:
-        """Whether every replica of every partition is in sync, as every node knows it."""
+        """Return whether every replica of every partition is in sync in every node's image."""
         images = self._images
         return len(images) == len(self._machines) and all(
             sorted(partition.isr) == sorted(partition.replicas) and not partition.adding
@@ -170,7 +169,7 @@ class ClusterWatch:
         return len({image.offset for image in self._images}) == 1
 
     def is_nothing_left_behind(self) -> bool:
-        """Whether no disk has a partition that does not belong there."""
+        """Return whether no disk has a partition that does not belong there."""
         return not any(
             left_behind(machine.disk, machine.number, machine.node.context.image)
             for machine in self._machines
@@ -178,7 +177,7 @@ class ClusterWatch:
         )
 
     def committed_ends(self) -> dict[TopicPartition, Offset]:
-        """All partitions that there are, and how far each is committed, as its leader has it."""
+        """Return the high watermark of each partition, taken from its leader."""
         return {
             at: partition.high_watermark
             for machine in self._machines

@@ -1,11 +1,11 @@
-"""Liveness with a bound: one disk in trouble holds nobody up who writes with acks=all.
+"""A bounded liveness rule: one disk in trouble must not block producers with acks=all.
 
-    AckedInTime    a batch of an idempotent producer is acknowledged within an allowance, while no more than one disk
-                   is in trouble, and everything else is well and has been all the time
+    AckedInTime    a batch of an idempotent producer is acknowledged within an allowance, while exactly one disk is in
+                   trouble and everything else works, and has worked for the whole wait
 
-The allowance is for what the nodes and the client do one after the other: the replica leaves the ISR or hands over,
-the client is refused, waits, asks who leads and sends again. A slow disk may be waited for as well, some syncs long.
-Without this rule a run finds only waits that never end: the end of the trouble would end any other.
+The allowance covers consecutive steps: the replica leaves the ISR or hands over leadership; the client gets an error,
+backs off, refreshes metadata and retries. A slow disk may add some syncs. Without this rule a run finds only waits
+that never end, since the end of the trouble ends all others.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -18,29 +18,29 @@ from penstock.sim.faults.disk_troubles import Trouble
 from penstock.sim.world.machine import Machine, State
 
 LOOK_EVERY: Final = 50
-"""Events between two looks."""
+"""Events between two checks."""
 
 ALLOWANCE_US: Final = 10_000_000
-"""Far less than the least time in which a leader finds out by itself that a follower stands still, with the default
-`replica.lag.time.max.ms`: that is 30 s. Clients here wait up to 5 s for an answer, and sessions last up to 9 s."""
+"""Far less than the default `replica.lag.time.max.ms` of 30 s, after which a leader drops a stalled follower. Clients
+here wait up to 5 s for a reply, and sessions last up to 9 s."""
 
 SLOW_SYNCS: Final = 4
-"""How many syncs of a slow disk somebody may wait for, one after the other."""
+"""How many consecutive syncs of a slow disk a batch may wait for."""
 
 
 class AckedInTime:
-    """Is told of every event, and looks at the machines between events."""
+    """Sees every event, and checks the machines between events."""
 
     def __init__(
         self, producers: Iterable[str], now_us: Callable[[], int], is_network_whole: Callable[[], bool]
     ) -> None:
-        """`producers` are idempotent, and try again until a batch is acknowledged."""
+        """`producers` are idempotent, and retry until a batch is acknowledged."""
         self._producers = frozenset(producers)
         self._now_us = now_us
         self._is_network_whole = is_network_whole
         self._machines: Sequence[Machine] = ()
         self._waiting: dict[str, dict[int, tuple[Batch, int]]] = {}
-        """By producer and number: what is not acknowledged, and when it was first sent."""
+        """Unacknowledged batches by producer and number, with the time of the first send."""
         self._well_since_us = 0
         self._looks = 0
 
@@ -76,12 +76,12 @@ class AckedInTime:
                 waited_us = now_us - max(sent_us, self._well_since_us)
                 if waited_us > allowance_us:
                     raise Violation(
-                        f"AckedInTime: {batch} has waited for {waited_us // 1000} ms while nothing is wrong but that "
+                        f"AckedInTime: {batch} has waited for {waited_us // 1000} ms while the only fault is that "
                         f"{troubled[0].host} has a disk that {trouble}"
                     )
 
     def _is_well_but(self, troubled: Machine) -> bool:
-        """Whether all others are up, in touch and in sync."""
+        """Return whether all other machines are up, connected and in sync."""
         return self._is_network_whole() and all(
             each is troubled or _is_well(each, troubled.number) for each in self._machines
         )
@@ -100,5 +100,5 @@ def _is_well(machine: Machine, troubled: int) -> bool:
 
 
 def _has_enough(replicas: tuple[int, ...], troubled: int) -> bool:
-    """Whether acks=all has enough replicas without the one in trouble."""
+    """Return whether acks=all has enough replicas without the one in trouble."""
     return troubled not in replicas or len(replicas) > 2

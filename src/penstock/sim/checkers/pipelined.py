@@ -1,4 +1,4 @@
-"""What must hold of idempotent producers with several batches in flight (`pipelined`), over all their epochs."""
+"""Rules for idempotent producers with several batches in flight (`clients/pipelined`), across their epochs."""
 
 from collections import defaultdict
 from collections.abc import Callable
@@ -10,24 +10,24 @@ from penstock.sim.checkers.records import Checker, Durability, NoDuplicate, Rule
 
 
 class EpochKept(Checker):
-    """Nothing that a node answers makes a producer begin a new epoch: no batch is given up, and none is lost."""
+    """No reply of a node makes a producer bump its epoch: no batch is given up or lost."""
 
     def see(self, event: Event) -> None:
         if isinstance(event, EpochBumped):
             raise self.violation(
-                f"{event.producer} was refused with {ErrorCode(event.code).name}, and begins epoch {event.epoch}"
+                f"{event.producer} got {ErrorCode(event.code).name}, and bumped its epoch to {event.epoch}"
             )
 
 
 class OnceOverEpochs(NoDuplicate):
-    """A record of such a producer is in the log once, however many identities it was sent with."""
+    """A record of such a producer is in the log once, even if it was sent with several identities."""
 
     def copies_max(self, batch: Batch) -> int:
         return 1 if batch.producer in self.rules.pipelined else batch.copies_max
 
 
 class InOrderOverEpochs(Checker):
-    """In the end such a producer's records lie in the order in which it made them."""
+    """At the end, such a producer's records are in the order in which it made them."""
 
     def see(self, event: Event) -> None:
         if not isinstance(event, Audited):
@@ -41,14 +41,14 @@ class InOrderOverEpochs(Checker):
             if record.number <= number:
                 raise self.violation(
                     f"{event.at} has record {record.number} of {batch.producer} at {seen.offset}, "
-                    f"behind record {number} at {offset}"
+                    f"after record {number} at {offset}"
                 )
             last[batch.producer] = record.number, seen.offset
 
 
 class DeliveredIsThere(Checker):
-    """What such a producer takes for delivered is in the log in the end; also what it was told nothing of, but only of
-    a batch behind it."""
+    """At the end, every batch that such a producer considers delivered is in the log, including those it only inferred
+    from the acknowledgement of a later batch."""
 
     def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
         super().__init__(rules, durability, sent)
@@ -63,7 +63,7 @@ class DeliveredIsThere(Checker):
                 lost = next((each for each in self._delivered[at] if each not in found), None)
                 if lost is not None:
                     raise self.violation(
-                        f"{self._delivered[at][lost]} is taken for delivered, and {lost!r} is not in "
+                        f"{self._delivered[at][lost]} counts as delivered, but {lost!r} is not in "
                         f"{at} from {start} to {end}"
                     )
             case _:

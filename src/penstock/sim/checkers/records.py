@@ -1,12 +1,10 @@
-"""What must hold of every history; each rule is a class, and named in what it says.
+"""Rules for records, checked in every run. Each rule is a class, and its violations begin with the class name.
 
-A checker sees each event as it happens and complains at once. What a power cut may take is said by `Durability`:
-records that were acknowledged as surviving one, and whatever lies before them in the log, stand. What lies behind
-may be gone, also if somebody has read it, and its offsets may be used again. Nothing else ever changes: over a
-kill, every byte that was written stays.
+A checker sees each event as it happens and raises `Violation` at once. `Durability` tracks what a power cut may take:
+records acknowledged as surviving one stay, and so does everything before them in the log. Later records may be lost,
+even if they were read, and their offsets may be used again. A kill loses nothing that was written.
 
-A view of the log that reaches its reader after a power cut, from the process before it, is not held against what
-came later.
+A fetch response that arrives after a power cut, from the process before it, is not compared with later events.
 """
 
 from collections import defaultdict
@@ -40,40 +38,40 @@ __all__ = ["Checker", "Durability", "Rules", "SentRecords", "Violation"]
 
 @dataclass(frozen=True)
 class Rules:
-    """What is allowed in this run."""
+    """What is allowed in a run."""
 
     compacted: frozenset[str] = frozenset()
-    """Topics whose records may go when a later one has the same key."""
+    """Compacted topics: a record may be removed once a later one has the same key."""
     shortened: frozenset[str] = frozenset()
-    """Topics whose oldest records may go."""
+    """Topics with retention: the oldest records may be deleted."""
     has_disk_faults: bool = False
     is_replicated: bool = False
-    """What was acknowledged by all, or read, is on several nodes: it survives whatever happens in the run."""
+    """Records acknowledged with acks=all, or read, are on several nodes and survive every fault of the run."""
     is_shaken: bool = False
-    """All nodes may lose power at once: what was read before it was synced may be gone."""
+    """All nodes may lose power at once: records read before they were synced may be lost."""
     offsets_partitions: int = 50
-    """Of `__consumer_offsets`: who leads the one that a group belongs to coordinates the group."""
+    """Partitions of `__consumer_offsets`."""
     renewed: frozenset[str] = frozenset()
-    """Topics that are deleted and created again under their name (`lives`)."""
+    """Topics that are deleted and created again under the same name (`topic_lives`)."""
     pipelined: frozenset[str] = frozenset()
-    """Idempotent producers that follow the rules of real clients (`pipelined`)."""
+    """Names of idempotent producers that follow the rules of real clients (`pipelined`)."""
     has_doors: bool = False
-    """There are clients of HTTP and of the line protocol."""
+    """The run has clients of HTTP and of the line protocol."""
 
 
 class Durability:
-    """What a power cut leaves standing."""
+    """Tracks which records survive a power cut."""
 
     def __init__(self) -> None:
         self.firm: dict[TopicPartition, Offset] = defaultdict(int)
-        """Everything before this offset survives whatever may come."""
+        """Everything before this offset survives every fault."""
         self._loose: dict[TopicPartition, Offset] = {}
-        """The same for a kill, since the last power cut."""
+        """Everything before this offset survives a kill; since the last power cut."""
         self._last_cut = -1
         self._clean: set[int] = set()
 
     def is_past(self, incarnation: int) -> bool:
-        """Whether a power cut lies between then and now."""
+        """Return whether the power was cut after this process ran."""
         return incarnation <= self._last_cut
 
     def see(self, event: Event) -> None:
@@ -97,7 +95,7 @@ class Durability:
 
 @dataclass
 class SentRecords:
-    """Which record has which value: what producers sent, by value."""
+    """All records that producers sent, by value."""
 
     batches: dict[bytes, tuple[Batch, ProducedRecord]] = field(default_factory=dict)
 
@@ -111,11 +109,11 @@ class Checker:
     def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
         self.rules = rules
         self.durability = durability
-        """Has seen the event already."""
+        """Already updated with the event that `see` is called with."""
         self.sent = sent
 
     def see(self, event: Event) -> None:
-        """Complain by raising `Violation`."""
+        """Raise `Violation` if the event breaks the rule."""
         raise NotImplementedError
 
     def violation(self, text: str) -> Violation:
@@ -123,7 +121,7 @@ class Checker:
 
 
 class LogContents(Checker):
-    """A checker that keeps what is known to lie at each offset, as long as it must lie there."""
+    """Base of checkers that track the value known at each offset, as long as it must stay there."""
 
     def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
         super().__init__(rules, durability, sent)
@@ -159,8 +157,8 @@ class LogContents(Checker):
 
 
 class NoChangedRecord(LogContents):
-    """An offset never has two values, and a value is one that was sent, to this partition. Where nothing takes
-    records, what was read is there in the end."""
+    """An offset never has two values, and every value was sent to its partition. Without compaction and retention,
+    every record that was read is still there at the end."""
 
     def see(self, event: Event) -> None:
         super().see(event)
@@ -175,26 +173,26 @@ class NoChangedRecord(LogContents):
         if lost:
             value = self.known[audit.at][lost[0]]
             raise self.violation(
-                f"{audit.at} had {value!r} at {lost[0]}; in the end, from {audit.start} to {audit.end}, it has not"
+                f"{audit.at} had {value!r} at {lost[0]}, which is missing at the end ({audit.start} to {audit.end})"
             )
 
     def learn(self, at: TopicPartition, offset: Offset, value: bytes) -> None:
         known = self.known[at].setdefault(offset, value)
         if known != value:
-            raise self.violation(f"{at} at {offset} was {known!r} and is {value!r}")
+            raise self.violation(f"{at} at {offset} changed from {known!r} to {value!r}")
         batch, _ = self.sent.batches.get(value, (None, None))
         if batch is None:
-            raise self.violation(f"{at} at {offset} has {value!r}, which nobody sent")
+            raise self.violation(f"{at} at {offset} has {value!r}, which was never sent")
         if batch.at != at and batch.at != self._by_name(at):
             raise self.violation(f"{at} at {offset} has {value!r}, which was sent to {batch.at}")
 
     def _by_name(self, at: TopicPartition) -> TopicPartition:
-        """The same partition, named by who means whatever life of its topic there is."""
+        """Return the partition as clients address it that use the topic's name instead of its id."""
         return at._replace(topic=topic_name(at.topic))
 
 
 class NoDuplicate(LogContents):
-    """A record is in the log at most once for each identity it was sent with; a plain one, for each time it went."""
+    """A record is in the log at most once per identity it was sent with, or, of a plain producer, once per send."""
 
     def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
         super().__init__(rules, durability, sent)
@@ -207,11 +205,11 @@ class NoDuplicate(LogContents):
         found = self.sent.batches.get(value)
         if found is not None and len(places) > self.copies_max(found[0]):
             raise self.violation(
-                f"{at} has {value!r} at {sorted(places)}, expected {self.copies_max(found[0])} of it at most"
+                f"{at} has {value!r} at {sorted(places)}, expected at most {self.copies_max(found[0])} copies"
             )
 
     def copies_max(self, batch: Batch) -> int:
-        """How often each record of a batch may be in the log."""
+        """Return how often each record of a batch may be in the log."""
         return batch.copies_max
 
     def forget(self, at: TopicPartition, offset: Offset) -> None:
@@ -220,17 +218,17 @@ class NoDuplicate(LogContents):
 
 
 class AckedNotLost(Checker):
-    """A record that was acknowledged is where it was acknowledged to be, if it must have survived what happened.
+    """An acknowledged record stays at its offset, unless a fault that happened may have taken it.
 
-    acks=all with a disk that syncs survives everything, acks=1 a kill; so does everything that a clean stop found.
-    Retention may take records from the front, compaction those whose key has a later one.
+    Records with acks=all on a disk that syncs survive everything, and so does everything written before a clean stop.
+    Records with acks=1 survive a kill. Retention may delete the oldest records, and compaction superseded ones.
     """
 
     def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
         super().__init__(rules, durability, sent)
         self._there: dict[TopicPartition, dict[Offset, ProducedRecord]] = defaultdict(dict)
         self._latest: dict[TopicPartition, dict[bytes | None, Offset]] = defaultdict(dict)
-        """By key, the last offset that is known of it."""
+        """Last known offset by key."""
 
     def see(self, event: Event) -> None:
         match event:
@@ -266,21 +264,21 @@ class AckedNotLost(Checker):
         if view.log_start > 0:
             self._let_go(at, view.log_start)
         if at.topic in self.rules.compacted:
-            # Which later record of the key made it go may not be known yet: the audit knows.
+            # The later record of the same key may not be known yet; the audit checks this.
             return
         for offset in range(view.start, view.stop):
             expected = there.get(offset)
             if expected is not None and seen.get(offset) != expected.value:
                 raise self.violation(
-                    f"{at} at {offset} is to have {expected.value!r}; {view.consumer} read {seen.get(offset)!r}"
+                    f"{at} at {offset} must have {expected.value!r}, {view.consumer} read {seen.get(offset)!r}"
                 )
 
     def _let_go(self, at: TopicPartition, log_start: Offset) -> None:
-        """The log begins here now."""
+        """Forget records before the log start; raise if nothing may have deleted them."""
         there = self._there[at]
         gone = [offset for offset in there if offset < log_start]
         if gone and at.topic not in self.rules.shortened:
-            raise self.violation(f"{at} begins at {log_start}, though nothing may delete what is before")
+            raise self.violation(f"{at} begins at {log_start}, though earlier records must not be deleted")
         for offset in gone:
             del there[offset]
 
@@ -297,23 +295,23 @@ class AckedNotLost(Checker):
             if at.topic in self.rules.compacted and (is_superseded or self._may_be_aborted(expected)):
                 continue
             raise self.violation(
-                f"{at} at {offset} is to have {expected.value!r}; in the end, from {audit.start} to {audit.end},"
+                f"{at} at {offset} must have {expected.value!r}; at the end ({audit.start} to {audit.end}),"
                 f" it has {seen and seen.value!r}"
             )
 
     def _may_be_aborted(self, record: ProducedRecord) -> bool:
-        """Cleaning takes the records of aborted transactions, whatever their keys."""
+        """Compaction removes the records of aborted transactions, whatever their keys."""
         batch, _ = self.sent.batches[record.value]
         return batch.txn is not None and batch.txn.end is not TxnEnd.COMMITTED
 
 
 class OrderKept(Checker):
-    """A consumer's offsets rise, and an idempotent producer's records come in the order they were sent in."""
+    """A consumer's offsets rise, and an idempotent producer's records are in the order in which they were sent."""
 
     def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
         super().__init__(rules, durability, sent)
         self._last: dict[tuple[str, TopicPartition, str], int] = {}
-        """By reader, partition and producer: the number of the last record."""
+        """Number of the last record by reader, partition and producer."""
 
     def see(self, event: Event) -> None:
         match event:
@@ -332,7 +330,7 @@ class OrderKept(Checker):
                 for key in [each for each in self._last if each[:2] == (consumer, at)]:
                     del self._last[key]
             case PowerCut():
-                # What was read may be gone, and come again behind what took its place.
+                # Records that were read may be lost, and be written again after others.
                 self._last.clear()
             case _:
                 pass
@@ -340,7 +338,7 @@ class OrderKept(Checker):
     def _check(self, reader: str, at: TopicPartition, offset: Offset, value: bytes) -> None:
         found = self.sent.batches.get(value)
         if found is None or len(found[0].identities) != 1:
-            return  # a plain producer's; or one that had to begin anew, which may reorder
+            return  # a plain producer, or one that got a new producer id, which may reorder
         batch, record = found
         last = self._last.get((reader, at, batch.producer), -1)
         if record.number <= last:
@@ -351,18 +349,18 @@ class OrderKept(Checker):
 
 
 class HighWatermarkNeverBack(Checker):
-    """A fetch never shows less than was known when it was sent; a power cut may take what was not durable.
+    """A fetch never shows a lower high watermark than was known when it was sent, but for what a power cut took.
 
-    Where several nodes have a partition, this is said of each process, while it has the partition: who leads next may
-    learn later how far the last one had come, and so may one that had the partition before.
+    In a cluster the rule holds per process, as long as the process has the replica: a new leader, or a broker that
+    gets a replica back, may learn the last high watermark later.
     """
 
     def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
         super().__init__(rules, durability, sent)
         self._highest: dict[TopicPartition, dict[int, Offset]] = defaultdict(dict)
-        """By process."""
+        """Highest known high watermark by partition and process."""
         self._bounds: dict[tuple[str, int], dict[TopicPartition, dict[int, Offset]]] = {}
-        """What was known when a fetch was sent; for each consumer's last one."""
+        """The same at the time of each consumer's last fetch."""
         self._last_request: dict[str, tuple[str, int]] = {}
 
     def see(self, event: Event) -> None:
@@ -378,7 +376,7 @@ class HighWatermarkNeverBack(Checker):
                 bound = max(highest.values(), default=0)
                 if event.high_watermark < bound:
                     raise self.violation(
-                        f"{event.at} had {bound}, and showed {event.high_watermark} to {event.consumer}"
+                        f"{event.at} was at {bound}, and then at {event.high_watermark} for {event.consumer}"
                     )
                 if not self.durability.is_past(event.incarnation):
                     self._raise(event.at, event.incarnation, event.high_watermark)
@@ -404,13 +402,13 @@ class HighWatermarkNeverBack(Checker):
 
 
 class ProducersRemembered(Checker):
-    """A producer id is given out once, and the node knows the sequences of what it has acknowledged."""
+    """A producer id is given out once, and a node knows the sequences of the batches it has acknowledged."""
 
     def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
         super().__init__(rules, durability, sent)
         self._owners: dict[int, str] = {}
         self._excused: set[str] = set()
-        """Producers whose acknowledged records a power cut could take."""
+        """Producers whose acknowledged records a power cut may have taken."""
         self._acked: dict[str, Survives] = {}
 
     def see(self, event: Event) -> None:
@@ -418,9 +416,7 @@ class ProducersRemembered(Checker):
             case GotProducerId(producer, producer_id, _, _):
                 if producer_id in self._owners:
                     owner = self._owners[producer_id]
-                    raise self.violation(
-                        f"producer id {producer_id} of {owner} was given to {producer} again"
-                    )
+                    raise self.violation(f"producer id {producer_id} of {owner} was also given to {producer}")
                 self._owners[producer_id] = producer
                 self._excused.discard(producer)
             case Acked(batch, _, survives, _) if batch.identities:
@@ -433,8 +429,10 @@ class ProducersRemembered(Checker):
                 }
             case Refused(batch, code, is_first, _) if is_first and batch.producer not in self._excused:
                 if batch.at.topic in self.rules.renewed:
-                    return  # what comes behind it may have begun the topic's next life
+                    return  # a later batch may have been the first one in the topic's next life
                 if code in (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID):
-                    raise self.violation(f"{batch} comes next, and is refused with {ErrorCode(code).name}")
+                    raise self.violation(
+                        f"{batch} is the next one, and was rejected with {ErrorCode(code).name}"
+                    )
             case _:
                 pass

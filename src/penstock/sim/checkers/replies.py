@@ -1,4 +1,4 @@
-"""What must hold of how nodes answer: each request once, in order, and with no error that has no reason."""
+"""Rules for replies: each request is answered once, in order, and without unexplained errors."""
 
 from typing import ClassVar
 
@@ -8,25 +8,25 @@ from penstock.sim.checkers.records import Checker, Durability, Rules, SentRecord
 
 
 class RepliesInOrder(Checker):
-    """A connection's replies come in the order of its requests, one each."""
+    """A connection's replies arrive in the order of its requests, one each."""
 
     def see(self, event: Event) -> None:
         if isinstance(event, Replied) and event.expected != event.found:
             raise self.violation(
-                f"{event.client} on link {event.link} waits for the reply {event.expected}, and got {event.found}"
+                f"{event.client} on link {event.link} got reply {event.found}, expected {event.expected}"
             )
 
 
 class EveryRequestAnswered(Checker):
-    """A request to a node that lives is answered, or its connection closed."""
+    """A node that runs answers every request or closes its connection."""
 
     def see(self, event: Event) -> None:
         if isinstance(event, Overdue) and event.is_node_there:
-            raise self.violation(f"{event.client} never heard of its {event.what}")
+            raise self.violation(f"{event.client} got no reply to its {event.what}")
 
 
 class NoStrangeError(Checker):
-    """A sound request is refused for a passing reason only."""
+    """A valid request is rejected with a temporary error only."""
 
     PASSING: ClassVar = frozenset(
         {
@@ -53,15 +53,15 @@ class NoStrangeError(Checker):
                     return
                 if code in self.PASSING_IN_CLUSTERS and self.rules.is_replicated:
                     return
-                raise self.violation(f"{batch} is refused with {ErrorCode(code).name}")
+                raise self.violation(f"{batch} was rejected with {ErrorCode(code).name}")
             case RequestRefused(client, what, code, is_due) if not is_due:
-                raise self.violation(f"{what} of {client} is refused with {ErrorCode(code).name}")
+                raise self.violation(f"{what} of {client} was rejected with {ErrorCode(code).name}")
             case _:
                 pass
 
 
 class TopicsKept(Checker):
-    """A topic that somebody has seen keeps its id and its partitions."""
+    """A topic keeps its id and its partitions."""
 
     def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
         super().__init__(rules, durability, sent)

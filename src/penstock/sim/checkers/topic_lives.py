@@ -1,4 +1,4 @@
-"""What must hold of topics that are deleted and created again, beside what holds of each of their lives."""
+"""Rules for topics that are deleted and created again, in addition to those for each of their lives."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -18,20 +18,20 @@ from penstock.sim.topic_lives import (
 
 
 class LivesApart(Checker):
-    """What was written in one life of a topic is in no other.
+    """A record written in one life of a topic is in no other life.
 
-    `NoChangedRecord` says so of what was written by id. What was sent by name, once, and acknowledged before the
-    deletion was asked for that a life came after, is not in that life; and no view has records of two lives.
+    `NoChangedRecord` covers records written by topic id. A record that was sent by name, once, and acknowledged before
+    a deletion was sent, is not in a life that began after that deletion. No fetch returns records of two lives.
     """
 
     def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
         super().__init__(rules, durability, sent)
         self._deletions: dict[str, int] = defaultdict(int)
-        """How often a topic's deletion was asked for."""
+        """Number of deletions sent, by topic."""
         self._settled: dict[Batch, int] = {}
-        """Of what was sent by name and can be nowhere else: how many deletions had been asked for by then."""
+        """Number of deletions sent before each batch was acknowledged; batches sent once, by name."""
         self._began: dict[str, int] = {}
-        """Of each life: how many had been asked for before it began, at least."""
+        """Lower bound of the number of deletions sent before each life began."""
 
     def see(self, event: Event) -> None:
         match event:
@@ -65,26 +65,26 @@ class LivesApart(Checker):
             batch, _ = self.sent.batches.get(value, (None, None))
             if batch is None or topic_name(batch.at.topic) != at.topic or batch.at.partition != at.partition:
                 raise self.violation(
-                    f"{consumer} read {value!r} in {at} at {offset}, which nobody sent there"
+                    f"{consumer} read {value!r} in {at} at {offset}, which was never sent there"
                 )
             if is_life(batch.at.topic):
                 lives.add(batch.at.topic)
         if len(lives) > 1:
-            raise self.violation(f"{consumer} read records of {sorted(lives)} in {at} at once")
+            raise self.violation(f"{consumer} read records of several lives in {at} at once: {sorted(lives)}")
 
 
 class TopicsEndOnPurpose(Checker):
-    """In the end a topic is in a life that was not deleted, and every other life of it was."""
+    """At the end, the topic's current life was not deleted, and every other one was."""
 
     def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
         super().__init__(rules, durability, sent)
         self._met: dict[str, set[str]] = defaultdict(set)
         self._condemned: set[str] = set()
-        """Lives that may be over."""
+        """Lives that may be deleted."""
         self._over: set[str] = set()
-        """Lives that are."""
+        """Lives that are deleted."""
         self._vague: set[str] = set()
-        """Topics of which any life may be over: a deletion by name was lost."""
+        """Topics of which any life may be deleted: the reply to a deletion by name was lost."""
 
     def see(self, event: Event) -> None:
         match event:
@@ -106,10 +106,10 @@ class TopicsEndOnPurpose(Checker):
     def _check_end(self, last: str) -> None:
         topic = topic_name(last)
         if last in self._over:
-            raise self.violation(f"{last} was deleted, and is there in the end")
+            raise self.violation(f"{last} was deleted, and still exists at the end")
         if topic not in self._vague:
             for scope in sorted(self._met[topic] - self._condemned - {last}):
-                raise self.violation(f"{scope} was never deleted, and in the end there is {last}")
+                raise self.violation(f"{scope} was never deleted, but {last} exists at the end")
 
 
 LIFE_CHECKERS = LivesApart, TopicsEndOnPurpose

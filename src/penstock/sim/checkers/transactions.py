@@ -1,4 +1,4 @@
-"""What must hold of transactions: all of one is seen, or nothing, and what was asked for in the end."""
+"""Rules for transactions: atomicity, isolation, fencing and exactly-once processing."""
 
 from collections import defaultdict
 
@@ -23,14 +23,14 @@ from penstock.sim.checkers.records import Checker, Durability, Rules, SentRecord
 
 
 class CommittedReads(Checker):
-    """A checker that keeps what readers of committed records were given, and what was hidden from them."""
+    """Base of checkers that track what read_committed consumers delivered, and what they hid."""
 
     def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
         super().__init__(rules, durability, sent)
         self.given: dict[Txn, bytes] = {}
-        """Of each transaction, a value that somebody was given."""
+        """A delivered value of each transaction."""
         self.values: set[bytes] = set()
-        """All that were given."""
+        """All delivered values."""
         self.hidden: dict[Txn, bytes] = {}
 
     def txn_of(self, seen: ReadRecord) -> Txn | None:
@@ -67,11 +67,11 @@ class CommittedReads(Checker):
     def closed(self) -> None: ...
 
     def whole(self, at: TopicPartition) -> bool:
-        """Whether nothing but transactions takes records from sight in a topic."""
+        """Return whether a topic has neither compaction nor retention."""
         return at.topic not in self.rules.shortened | self.rules.compacted
 
     def missing(self, txn: Txn) -> str | None:
-        """A value that nobody was ever given."""
+        """Return a value of the transaction that was never delivered."""
         for batch in txn.batches:
             if self.whole(batch.at):
                 for record in batch.records:
@@ -81,25 +81,25 @@ class CommittedReads(Checker):
 
 
 class NoAbortedRead(CommittedReads):
-    """Who reads committed records is never given one whose commit nobody has asked for, or that was aborted."""
+    """A read_committed consumer never gets a record of an aborted transaction, or of one whose commit was not sent."""
 
     def gave(self, consumer: str, at: TopicPartition, seen: ReadRecord, txn: Txn) -> None:
         if not txn.commit_sends or txn.end is TxnEnd.ABORTED:
-            raise self.violation(f"{consumer} was given {seen.value!r} at {seen.offset} of {at}: {txn}")
+            raise self.violation(f"{consumer} got {seen.value!r} at {seen.offset} of {at}: {txn}")
 
     def ended(self, txn: Txn) -> None:
         if txn.end is TxnEnd.ABORTED and txn in self.given:
-            raise self.violation(f"{self.given[txn]!r} was read before this was known: {txn}")
+            raise self.violation(f"{self.given[txn]!r} was delivered before the abort was known: {txn}")
 
 
 class NoHalfTransaction(CommittedReads):
-    """Of a transaction all records are given, or all hidden; and its offsets count if its records do."""
+    """All records of a transaction are delivered, or all hidden, and its offsets are visible if its records are."""
 
     def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
         super().__init__(rules, durability, sent)
         self._txns: list[Txn] = []
         self._groups: dict[tuple[str, TopicPartition], str] = {}
-        """The name of the commit that was read last."""
+        """Name of the commit that was read last."""
 
     def see(self, event: Event) -> None:
         super().see(event)
@@ -110,15 +110,15 @@ class NoHalfTransaction(CommittedReads):
     def gave(self, consumer: str, at: TopicPartition, seen: ReadRecord, txn: Txn) -> None:
         if txn in self.hidden:
             raise self.violation(
-                f"{consumer} was given {seen.value!r} at {seen.offset} of {at},"
-                f" and {self.hidden[txn]!r} was hidden: {txn}"
+                f"{consumer} got {seen.value!r} at {seen.offset} of {at},"
+                f" while {self.hidden[txn]!r} was hidden: {txn}"
             )
 
     def hid(self, consumer: str, at: TopicPartition, seen: ReadRecord, txn: Txn) -> None:
         if txn in self.given:
             raise self.violation(
-                f"from {consumer} {seen.value!r} at {seen.offset} of {at} was hidden,"
-                f" and {self.given[txn]!r} given: {txn}"
+                f"{seen.value!r} at {seen.offset} of {at} was hidden from {consumer},"
+                f" while {self.given[txn]!r} was delivered: {txn}"
             )
 
     def ended(self, txn: Txn) -> None:
@@ -129,15 +129,15 @@ class NoHalfTransaction(CommittedReads):
             is_seen = txn in self.given
             missing = self.missing(txn) if is_seen else None
             if missing is not None:
-                raise self.violation(f"{self.given[txn]!r} was given, and never {missing}: {txn}")
+                raise self.violation(f"{self.given[txn]!r} was delivered, but never {missing}: {txn}")
             if not is_seen and all(self.whole(batch.at) for batch in txn.batches):
                 for commit in txn.commits:
                     if txn.batches and self._groups.get((commit.group, commit.at)) == commit.name:
-                        raise self.violation(f"{commit} counts, and no record was ever given: {txn}")
+                        raise self.violation(f"{commit} is visible, but no record was delivered: {txn}")
 
 
 class CommittedNotHidden(CommittedReads):
-    """What was committed is given to everyone who reads that far, and to somebody in the end."""
+    """Committed records are delivered to every consumer that reads that far, and to at least one by the end."""
 
     def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
         super().__init__(rules, durability, sent)
@@ -151,25 +151,25 @@ class CommittedNotHidden(CommittedReads):
         if txn.end is TxnEnd.COMMITTED:
             self._txns.append(txn)
             if txn in self.hidden:
-                raise self.violation(f"{self.hidden[txn]!r} was hidden from who read it: {txn}")
+                raise self.violation(f"{self.hidden[txn]!r} was hidden: {txn}")
 
     def closed(self) -> None:
         for txn in self._txns:
             missing = self.missing(txn)
             if missing is not None:
-                raise self.violation(f"{missing} was never given: {txn}")
+                raise self.violation(f"{missing} was never delivered: {txn}")
 
 
 class EpochsRise(Checker):
-    """Who becomes a transactional id is in a later epoch than any that was known when it asked, and a producer id
-    belongs to one transactional id alone."""
+    """InitProducerId returns a later epoch than any known when it was sent, and a producer id belongs to only one
+    transactional id."""
 
     def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
         super().__init__(rules, durability, sent)
         self._ids: dict[int, str] = {}
         self._epochs: dict[int, int] = {}
         self._asked: dict[str, dict[int, int]] = {}
-        """By producer: the epochs that were known when it asked."""
+        """Epochs known when each producer sent InitProducerId."""
 
     def see(self, event: Event) -> None:
         match event:
@@ -182,8 +182,8 @@ class EpochsRise(Checker):
                 known = self._asked[producer].get(producer_id, -1)
                 if epoch < known or (is_anew and epoch == known):
                     raise self.violation(
-                        f"{producer} is {transactional_id} in epoch {epoch} of producer id {producer_id},"
-                        f" which had epoch {known} before it asked"
+                        f"{producer} got epoch {epoch} of producer id {producer_id} for {transactional_id},"
+                        f" which had epoch {known} before the request"
                     )
                 self._epochs[producer_id] = max(epoch, self._epochs.get(producer_id, -1))
             case _:
@@ -191,10 +191,9 @@ class EpochsRise(Checker):
 
 
 class ExactlyOnce(CommittedReads):
-    """Of each record before a group's offset, what was made of it is committed once; of those behind, nothing is.
+    """Each input record before the group's offset has exactly one committed result; later ones have none.
 
-    A record that was read before it was durable may be gone after a power cut, and another one in its place: what is
-    at such offsets is left out.
+    A record read before it was durable may be lost in a power cut and replaced by another: such offsets are skipped.
     """
 
     def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
@@ -203,10 +202,10 @@ class ExactlyOnce(CommittedReads):
         self._counts: dict[tuple[str, TopicPartition, Offset], int] = defaultdict(int)
         self._positions: dict[tuple[str, TopicPartition], Offset] = {}
         self._inputs: dict[TopicPartition, dict[Offset, bytes]] = defaultdict(dict)
-        """What was acknowledged, by offset."""
+        """Acknowledged records by offset."""
         self._high: dict[TopicPartition, Offset] = defaultdict(int)
         self._shaken: dict[TopicPartition, list[tuple[Offset, Offset]]] = defaultdict(list)
-        """Offsets that a power cut may have taken after they were read."""
+        """Ranges of offsets that a power cut may have taken after they were read."""
 
     def see(self, event: Event) -> None:
         super().see(event)
@@ -240,14 +239,14 @@ class ExactlyOnce(CommittedReads):
                 self._shaken[at].append((self.durability.firm[at], high))
 
     def _given(self, seen: ReadRecord) -> None:
-        source = self._sources.pop(seen.value, None)  # counted when it is seen for the first time
+        source = self._sources.pop(seen.value, None)  # counted once, at its first delivery
         if source is None:
             return
         place = source.group, source.at, source.offset
         self._counts[place] += 1
         if self._counts[place] > 1 and not self._is_shaken(source.at, source.offset):
             raise self.violation(
-                f"what {source.group} made of {source.at} at {source.offset} is there twice, also as {seen.value!r}"
+                f"the result of {source.group} for {source.at} at {source.offset} exists twice, also as {seen.value!r}"
             )
 
     def _is_shaken(self, at: TopicPartition, offset: Offset) -> bool:
@@ -270,6 +269,6 @@ class ExactlyOnce(CommittedReads):
             count = self._counts[group, at, offset]
             if count != (offset < position):
                 raise self.violation(
-                    f"{group} is at {position} of {at}, and what it made of {value!r} at {offset}"
-                    f" is there {count} times"
+                    f"{group} is at {position} of {at}, and its result for {value!r} at {offset}"
+                    f" exists {count} times"
                 )

@@ -1,5 +1,5 @@
-"""A rule is broken."""
+"""The exception that a broken rule raises."""
 
 
 class Violation(Exception):
-    """Ends the run. The message begins with the rule's name."""
+    """A broken rule, which ends the run. The message begins with the rule's name."""
