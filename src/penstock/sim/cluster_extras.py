@@ -1,6 +1,6 @@
-"""What a run of a cluster may have beside what its seed stands for, if it is asked for.
+"""Extra faults and clients of a cluster, which `--with` adds to a scenario.
 
-Each extra draws from chance of its own: what the seed stands for without it stays as it is.
+Each extra has its own random stream, so that the rest of the scenario stays the same.
 """
 
 from collections.abc import Iterable
@@ -29,39 +29,39 @@ class Extra(Enum):
     RENEWALS = "renewals"
     """Topics are deleted and created again under their names while clients write and read them."""
     BAD_SECTORS = "bad-sectors"
-    """Bits of disks change while their nodes run; somebody reads everything, again and again."""
+    """Bits of disks change while their nodes run; consumers read everything again and again."""
     APART = "apart"
-    """Controllers are nodes of their own, three of them, beside the brokers."""
+    """Three dedicated controllers, beside the brokers."""
     FULL_DISKS = "full-disks"
-    """Disks fill while their nodes run, and get room again."""
+    """Disks fill while their nodes run, and get room again later."""
     FAILING_DISKS = "failing-disks"
     """Disks become read-only for a while, or fail writes, syncs or reads of one log or of all."""
     SLOW_DISKS = "slow-disks"
-    """Disks take seconds for a sync for a while."""
+    """A sync takes seconds for a while."""
     LOST_METADATA = "lost-metadata"
-    """Voters come back without the end of their metadata log."""
+    """Voters restart without the end of their metadata log."""
     HOLES = "holes"
-    """Nodes come back without a transaction marker, a segment or an index; and whenever a node goes down, a copy of
-    its disk loses such a thing, and is read."""
+    """Nodes restart without a transaction marker, a segment or an index. Whenever a node goes down, a copy of its disk
+    is damaged in this way and read."""
     PIPELINED = "pipelined"
     """Idempotent producers have several batches in flight to six partitions, as librdkafka and the Java client do."""
     VOTER_CHANGES = "voter-changes"
     """Controllers are added to the voters of the quorum and removed from them."""
     ROLLBACKS = "rollbacks"
-    """Files of stopped nodes vanish, shrink or go back to an older state; in the end, all metadata at once."""
+    """Files of stopped nodes are removed, truncated or rolled back; at the end, the metadata of all nodes."""
     DOORS = "doors"
     """Clients of HTTP, with idempotency keys and as members of a group, and of the line protocol."""
     COSTLY_BATCHES = "costly-batches"
-    """Producers send batches of thousands of records to a topic whose records are all decoded; what is decoded on the
-    event loop is charged, and may not hold it for long."""
+    """Producers send batches of thousands of records to a topic whose records are all decoded. Decoding on the event
+    loop has a cost, and must not hold the loop for long."""
     SLOW_READERS = "slow-readers"
-    """Consumers ask for everything there is, and do not read it for seconds."""
+    """Consumers request everything, and do not read the response for seconds."""
     UNNAMED = "unnamed"
-    """The settings do not name the cluster: its first leader draws the id, and nodes learn it from its log."""
+    """The settings have no cluster id: the first leader draws it, and other nodes read it from the metadata log."""
 
 
 ALONE = (Extra.HOLES,)
-"""What a node that is no cluster can bear too."""
+"""Extras that also work with a single node."""
 
 
 def with_extras(scenario: Scenario, extras: Iterable[Extra]) -> Scenario:
@@ -105,7 +105,7 @@ def _draw_renewal(rng: Random, name: str, replication: int) -> RenewalPlan:
 
 
 def _add_bad_sectors(scenario: Scenario, rng: Random) -> Scenario:
-    """What is gone here must be there: two replicas at least have what is acknowledged, and no other disk fails."""
+    """At least two replicas have every acknowledged record, and no other disk fails: damage can be repaired."""
     settings = {"min.insync.replicas": "2", "transaction.state.log.min.isr": "2"}
     rereaders = tuple(
         ConsumerPlan(
@@ -142,8 +142,8 @@ def _fill_disks(scenario: Scenario, rng: Random) -> Scenario:
 
 
 def _fail_disks(scenario: Scenario, rng: Random) -> Scenario:
-    """What a disk could not sync may be gone when its node goes: two replicas at least have what is acknowledged, and
-    no other node is killed until the one with that disk has back what it may have lost."""
+    """Records that a disk could not sync may be lost with its process. So at least two replicas have every
+    acknowledged record, and no other node is killed until the node has recovered."""
     settings = {"min.insync.replicas": "2", "transaction.state.log.min.isr": "2"}
     scenario = replace(
         scenario,
@@ -158,7 +158,7 @@ def _slow_disks(scenario: Scenario, rng: Random) -> Scenario:
 
 
 def _with_troubles(scenario: Scenario, rng: Random, troubles: tuple[Trouble, ...]) -> Scenario:
-    """Power cuts would take more than a disk in trouble leaves on the others."""
+    """Without power cuts, which together with a failing disk could take all copies of a record."""
     plan = scenario.cluster
     disks = DiskPlan(troubles, mean_us=rng.choice((2_000_000, 5_000_000, 15_000_000)))
     power_cuts = plan.power_cuts if plan.power_cuts is PowerCuts.FEW else PowerCuts.NONE
@@ -176,7 +176,7 @@ def _lose_metadata(scenario: Scenario, rng: Random) -> Scenario:
 
 
 def _make_holes(scenario: Scenario, rng: Random) -> Scenario:
-    """Of one disk at a time, as with bad sectors. A node that is no cluster keeps its files: only copies lose some."""
+    """Damage one disk at a time, as with bad sectors. With a single node only copies of its disk are damaged."""
     if not scenario.cluster.is_replicated:
         return scenario
     settings = {"min.insync.replicas": "2", "transaction.state.log.min.isr": "2"}
@@ -227,7 +227,7 @@ def _open_doors(scenario: Scenario, rng: Random) -> Scenario:
 
 
 def _change_voters(scenario: Scenario, rng: Random) -> Scenario:
-    """A disk that is lost takes a voter with it: none is, or the operator would have to know which."""
+    """Without lost disks: each would take a voter with it, and the operator would have to know which."""
     plan = replace(
         scenario.cluster,
         voter_changes_us_mean=rng.choice((500_000, 2_000_000, 5_000_000)),
@@ -239,7 +239,7 @@ def _change_voters(scenario: Scenario, rng: Random) -> Scenario:
 
 
 def _roll_back(scenario: Scenario, rng: Random) -> Scenario:
-    """As with bad sectors, what is gone here must be there; disks that another extra has fail are of one at a time."""
+    """As with bad sectors, other replicas must have what is lost; disks of other extras fail one at a time."""
     settings = {"min.insync.replicas": "2", "transaction.state.log.min.isr": "2"}
     mean_us = rng.choice((2_000_000, 5_000_000, 15_000_000))
     plan = scenario.cluster
@@ -268,7 +268,7 @@ def _add_costly_batches(scenario: Scenario, rng: Random) -> Scenario:
 
 
 def _add_slow_readers(scenario: Scenario, rng: Random) -> Scenario:
-    """Beside a producer of large batches, so that there is something to keep."""
+    """Also add producers of large batches, so that responses are large."""
     topic = scenario.topics[0]
     slow = tuple(
         ConsumerPlan(

@@ -1,4 +1,4 @@
-"""What a scenario says of a cluster: how many nodes, what their clocks are like, and what befalls them."""
+"""The cluster part of a scenario: nodes, clocks and faults."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -7,17 +7,17 @@ from penstock.sim.faults.disk_troubles import NO_TROUBLES, DiskPlan
 from penstock.sim.world.process_world import TRUE, Clock
 
 CLOCK_RATE_MAX = 1.02
-"""How fast a clock may go; none is slower than the inverse."""
+"""Fastest rate of a clock; the slowest is the inverse."""
 
 
 class Harm(Enum):
-    """What happens to disks while their machines are down."""
+    """Harm to disks while their machines are down."""
 
     NONE = "none"
     FLIPS = "flips"
     """Bits of files change."""
     WIPES = "wipes"
-    """Everything is gone: the node comes back with an empty disk, and the id that it had."""
+    """The node starts again with an empty disk and its old id."""
     BOTH = "both"
     HOLES = "holes"
     """A partition loses a segment, a transaction marker, an index or a snapshot (`hole_trials.lose`)."""
@@ -26,76 +26,74 @@ class Harm(Enum):
 class PowerCuts(Enum):
     NONE = "none"
     FEW = "few"
-    """A node loses power only while every other has back what it may have lost; and until it has, no other is killed:
-    who comes back from that is not believed to have what it has."""
+    """A node loses power only while every other node has recovered what it may have lost. Until it has recovered
+    itself, no other node is killed, since the controller assumes that a killed broker has lost records."""
     SOME = "some"
-    """As few; but any number of others are killed, at any time: a kill takes nothing."""
+    """As FEW, but other nodes may be killed at any time: a kill loses nothing."""
     ANY = "any"
-    """At any time, and all at once: everything is synced before it is acknowledged."""
+    """At any time, also all at once: everything is synced before it is acknowledged."""
 
 
 @dataclass(frozen=True)
 class ClusterPlan:
     nodes: int = 1
-    """Brokers."""
+    """Number of brokers."""
     controllers: int = 0
-    """Nodes that are controllers and nothing else; 0 where each broker is one too."""
+    """Number of dedicated controllers; 0 if each broker is a controller too."""
     clocks: tuple[Clock, ...] = (TRUE,)
-    """Of the brokers, then of the controllers."""
+    """Clocks of the brokers, then of the controllers."""
     power_cuts: PowerCuts = PowerCuts.ANY
     down_us: tuple[int, int] = (1_000, 200_000)
-    """How long a machine stays down, at least and at most."""
+    """Shortest and longest time that a machine stays down."""
     cut_us_mean: int = 0
-    """Between two cuts of the network; 0 for none."""
+    """Mean time between two cuts of the network; 0 for none. The same holds for all `_us_mean` fields."""
     pause_us_mean: int = 0
-    """Between two processes that are stopped where they are; 0 for none."""
+    """Between two pauses of processes (SIGSTOP)."""
     operate_us_mean: int = 0
-    """Between two things that the operator does to topics; 0 for nothing."""
+    """Between two actions of the operator on topics."""
     hiccups: float = 0.01
-    """How likely a piece of a stream is held up for long."""
+    """Probability that a piece of a stream is delayed for long."""
     splits: float = 0.3
-    """How likely only a part of what is on its way arrives."""
+    """Probability that only a part of the bytes in flight arrives."""
     has_racks: bool = False
-    """Whether each node has a rack to itself, which has the number of the node."""
+    """Whether each node has its own rack, named after its id."""
     harm: Harm = Harm.NONE
-    """To one disk at a time: to the next one when the last has back what it may have lost."""
+    """Harm to one disk at a time; to the next one when the last node has recovered."""
     harm_us_mean: int = 0
-    """Between two machines that go down for it; 0 for none."""
+    """Between two harms."""
     bad_sectors_us_mean: int = 0
-    """Between two disks of which some bits change while their nodes run; 0 for none. As with `harm`, of one disk at a
-    time."""
+    """Between two disks with flipped bits while their nodes run, one disk at a time."""
     lost_metadata_us_mean: int = 0
-    """Between two voters that come back without the end of their metadata log; 0 for none. One voter at a time."""
+    """Between two voters that lose the end of their metadata log, one voter at a time."""
     voter_changes_us_mean: int = 0
-    """Between two changes of who votes in the quorum, which begins with one voter; 0 where all controllers vote from
-    the beginning, and for ever."""
+    """Between two changes of the quorum's voters, which start with one; 0 if all controllers always vote."""
     voters_join: bool = False
-    """Whether controllers without a vote ask for one by themselves, where voters change."""
+    """Whether controllers add themselves to the voters, where voters change."""
     rollback_us_mean: int = 0
-    """Between two machines whose files vanish, shrink or go back to an older state while they are down; 0 for none.
-    One machine at a time. In the end, all lose their metadata."""
+    """Between two machines whose files are removed, truncated or rolled back while they are down, one machine at a
+    time. At the end, all machines lose their metadata."""
     is_named: bool = True
-    """Whether the settings have the cluster's id; else its first leader draws it."""
+    """Whether the settings contain the cluster id; otherwise the first leader draws it."""
     faulty: int = 0
-    """The node whose disk fails now and then; 0 for none."""
+    """Node whose disk fails sometimes, if the scenario has disk faults; 0 for all nodes, -1 for none."""
     disks: DiskPlan = NO_TROUBLES
-    """Which troubles disks get into while their nodes run, one disk at a time."""
+    """Troubles of disks while their nodes run, one disk at a time."""
 
     def skew_ms(self, duration_us: int) -> int:
-        """How far two clocks are apart at most, for so long."""
+        """Return the largest difference between two clocks within a duration."""
         ahead = [each.ahead_ms for each in self.clocks]
         rates = [each.rate for each in self.clocks]
         return round(max(ahead) - min(ahead) + (max(rates) - min(rates)) * duration_us / 1000)
 
     @property
     def replicas_min(self) -> int:
-        """How many replicas there must be of what is to be there in the end."""
+        """Fewest replicas with which records survive the run."""
         is_harmed = self.harm is not Harm.NONE or self.bad_sectors_us_mean or self.rollback_us_mean
         return 2 if is_harmed else 1
 
     @property
     def voting(self) -> range:
-        """The nodes that vote, or may."""
+        """Ids of the nodes that vote, or may become voters."""
         first = self.nodes + 1 if self.controllers else 1
         return range(first, self.nodes + self.controllers + 1)
 

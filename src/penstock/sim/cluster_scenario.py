@@ -24,14 +24,14 @@ from penstock.sim.scenario import Scenario, TopicPlan
 from penstock.sim.world.process_world import Clock
 
 SLOWER = 6
-"""How many times longer than with one node the sessions of groups and transactions are."""
+"""Factor by which sessions of groups and transactions are longer than with one node."""
 
 MINUTE_US = 60_000_000
 
 
 @dataclass(frozen=True)
 class ClusterKind:
-    """What nodes promise, and what they therefore have to bear."""
+    """Durability settings of a cluster, and the faults that it must therefore survive."""
 
     fsync: str
     min_in_sync: int
@@ -55,11 +55,11 @@ HARMED = (
     ClusterKind("alone", 2, PowerCuts.SOME, harm=Harm.WIPES),
     ClusterKind("always", 2, PowerCuts.ANY, harm=Harm.BOTH),
 )
-"""What one disk at a time may do, where two replicas at least have what was acknowledged."""
+"""Kinds that harm one disk at a time; at least two replicas have every acknowledged record."""
 
 
 def _draw_kind(seed: int, rng: Random) -> ClusterKind:
-    """Of every five seeds one harms disks, in turn; the others are as they would be if there were no such kinds."""
+    """Every fifth seed harms disks; the other seeds draw as if such kinds did not exist."""
     kind = rng.choice(KINDS)
     return HARMED[seed // 5 % len(HARMED)] if seed % 5 == 1 else kind
 
@@ -137,7 +137,7 @@ def _draw_plan(rng: Random, kind: ClusterKind, nodes: int) -> ClusterPlan:
 
 
 def draw_clock(rng: Random) -> Clock:
-    """One that is not true."""
+    """Draw a clock that is wrong."""
     return Clock(rng.randrange(-5_000, 5_000), rng.uniform(1 / CLOCK_RATE_MAX, CLOCK_RATE_MAX))
 
 
@@ -188,7 +188,7 @@ def draw_consumer(rng: Random, topic: TopicPlan, number: int) -> ConsumerPlan:
 
 
 def _with_racks(scenario: Scenario) -> Scenario:
-    """The same with racks, and consumers that read from the replica in theirs; another one in five seeds."""
+    """Add racks, and consumers that read from the replica in their rack."""
     rng = Random(f"{scenario.seed}/racks")
     racks = [str(number) for number in range(1, scenario.cluster.nodes + 1)]
     return replace(
@@ -200,7 +200,7 @@ def _with_racks(scenario: Scenario) -> Scenario:
 
 
 def _with_coordination(scenario: Scenario, rng: Random, replication: int) -> Scenario:
-    """The same with groups and transactions; its other clients are fewer."""
+    """Add groups and transactions; other clients become fewer."""
     settings = scenario.settings | draw_settings(rng, SLOWER)
     topics = (
         *scenario.topics,

@@ -1,7 +1,7 @@
-"""What a seed adds to a scenario: groups, transactional producers, and workers that read, process and write.
+"""Draws groups, transactional producers, and workers that read, process and write.
 
-Internal topics have small segments and are cleaned often. Sessions and transactions are short, so that who stalls is
-often late. Where nothing is synced, no power is cut: transactions promise nothing there.
+Internal topics have small segments and are cleaned often. Sessions and transactions are short, so that a stalled
+client is often late. Without syncs there are no power cuts, since transactions guarantee nothing then.
 """
 
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ from penstock.sim.clients.members import TICK_US, MemberPlan
 from penstock.sim.clients.transactional import TransactionalPlan, WorkerPlan
 
 SOURCE, TARGET = "source", "target"
-"""Topics of workers: nothing takes records from them."""
+"""Topics of workers, without retention and compaction."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Coordination:
 
     @property
     def groups(self) -> list[tuple[str, str]]:
-        """Each group with the topic that it reads."""
+        """Each group and its topic."""
         named = {(each.group, each.topic) for each in self.members}
         named |= {(each.group, each.topic) for each in self.transactional if each.group}
         named |= {(each.group, each.source) for each in self.workers}
@@ -35,7 +35,7 @@ NO_COORDINATION = Coordination()
 
 
 def draw_settings(rng: Random, slower: int = 1) -> dict[str, str]:
-    """`slower`: how many times longer all takes than with a node that is alone."""
+    """`slower` multiplies the timeouts used for a single node."""
     session_ms = rng.choice((300, 1000)) * slower
     return {
         "offsets.topic.num.partitions": str(rng.randint(1, 3)),
@@ -62,7 +62,7 @@ def draw_coordination(
         for number in range(rng.randint(1, 3))
     ]
     if rng.random() < 0.4:
-        # Somebody else with the same id, who fences it, and is fenced by it.
+        # A second producer with the same transactional id: each fences the other.
         other = transactional[0] = replace(transactional[0], is_shared=True)
         transactional.append(replace(other, name=f"{other.name}-twin"))
     workers = [_draw_worker(rng, survives, number, slower) for number in range(rng.randint(1, 3))]
@@ -97,7 +97,7 @@ def _draw_group(
 
 
 def _patient(name: str, topic: str) -> ConsumerPlan:
-    """Waits for records rather than asking again."""
+    """Return a plan with long fetch waits instead of frequent fetches."""
     return ConsumerPlan(name, topic, max_wait_ms=2_000, pause_us_max=200_000, isolation=1)
 
 

@@ -1,9 +1,9 @@
-"""The end of a run, when all is quiet: everything is read once more, and said to the rules.
+"""Reads all topics and group offsets at the end of a run, and passes them to the checkers.
 
-closing = Closing(scenario, stage, has_transactions=True)
-closing.start()
-...                     until closing.is_done
-for audited in closing.report(record, trace): ...
+audit = FinalAudit(scenario, context, has_transactions=True)
+audit.start()
+...                     until audit.is_done
+for audited in audit.report(record, trace): ...
 """
 
 from collections.abc import Callable, Iterator
@@ -40,7 +40,7 @@ class FinalAudit:
 
     @property
     def unfinished(self) -> list[str]:
-        """Names of those that have not read everything."""
+        """Names of clients that have not read everything."""
         open_ones = [each.name for each in (*self._auditors, *self._readers) if not each.is_done]
         return open_ones + [each.name for each in self._offsets if not each.is_done]
 
@@ -49,7 +49,7 @@ class FinalAudit:
             client.end()
 
     def report(self, record: Callable[[Event], None], trace: Callable[[str], None]) -> Iterator[Audited]:
-        """Say what was found; each audit is given on before the rules see it."""
+        """Record what was read; yield each audit before the checkers see it."""
         record(Closed())
         for auditor in self._auditors:
             for audited in auditor.findings():

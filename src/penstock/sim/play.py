@@ -1,4 +1,4 @@
-"""Plays one seed and tells the result as data."""
+"""Runs one seed and returns the result as data."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,10 +18,10 @@ class Result:
     seed: int
     outcome: RunOutcome | None
     failure: str | None
-    """What was wrong, in a sentence that begins with the rule's name."""
+    """The violation, which begins with the rule's name."""
     trace: list[str]
     command: str
-    """What shows it again."""
+    """Command that reproduces the failure."""
 
     @property
     def summary(self) -> str:
@@ -35,16 +35,16 @@ class Result:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        told: dict[str, Any] = {"seed": self.seed, "ok": self.failure is None}
+        result: dict[str, Any] = {"seed": self.seed, "ok": self.failure is None}
         if self.failure is not None:
-            return told | {"failure": self.failure, "replay": self.command}
+            return result | {"failure": self.failure, "replay": self.command}
         assert self.outcome is not None
         values = {name: value for name, value in vars(self.outcome).items() if name != "trace"}
-        return told | values
+        return result | values
 
 
 def play(seed: int, steps: int | None = None, extras: Iterable[Extra] = ()) -> Result:
-    """One node, for so many events."""
+    """Run one node for `steps` events."""
     return play_scenario(with_extras(draw(seed, steps or STEPS_DEFAULT), extras))
 
 

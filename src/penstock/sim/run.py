@@ -1,12 +1,12 @@
-"""Plays a scenario from its first event to its verdict.
+"""Runs a scenario from its first event to its result.
 
-    1. clients work, nodes crash and come back, connections break        for so many events, or so long
-    2. nothing breaks any more; producers finish what they began; everything is read once more
-    3. the nodes stop; their disks are checked, and held against what was read, and against each other
-    4. with rollbacks, all nodes lose their metadata at last, and no record may go with it
+    1. clients work, nodes crash and restart, connections break; for a number of events or a virtual duration
+    2. faults end; producers finish; everything is read
+    3. the nodes stop; their disks are checked, and compared with what was read and with each other
+    4. with rollbacks, all nodes lose their metadata at last, and must lose no record with it
 
-Whatever is wrong ends the run with a `Failure`, which says how to see it again. The trace has a line for everything
-that clients and the operator saw; its hash is the fingerprint of the run.
+A broken rule ends the run with a `Failure`, which has the command that reproduces it. The trace has a line for
+everything that clients and operators saw; its hash is the fingerprint of the run.
 """
 
 import gc
@@ -46,22 +46,22 @@ from penstock.sim.world.node_logs import UnexpectedError, logs_to_trace
 from penstock.sim.world.schedule import Schedule
 
 CLUSTER_REQUEST_TIMEOUT_US = 15_000_000
-"""What a node asks of another takes its time where that one does not answer."""
+"""Longer than for one node, since a request may wait for another node that does not answer."""
 
 CLUSTER_PATIENCE = 6
 
 TAIL_LINES = 40
-"""Of the trace, shown with a failure."""
+"""Last lines of the trace that a failure shows."""
 
 
 _OF_A_NODE = history.Started, history.Killed, history.Stopped
-"""What is of no consequence to clients where others have what a node has; power cuts are not either, unless all may
-lose power at once, and with it what was read before it was synced."""
+"""Events that checkers ignore in a cluster, where other nodes have the same records. Power cuts are ignored too,
+unless all nodes may lose power at once, and with it records that were read before they were synced."""
 
 
 @contextmanager
 def collecting_rarely() -> Iterator[None]:
-    """A run keeps nearly all that it makes: to look for garbage as often as usual takes a fifth of its time."""
+    """Collect garbage rarely: a run keeps nearly all its objects, and the default takes a fifth of its time."""
     before = gc.get_threshold()
     gc.set_threshold(100_000, 20, 50)
     try:
@@ -90,7 +90,7 @@ class Failure(Exception):
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """What a run that went well was about."""
+    """Figures of a run without a violation."""
 
     seed: int
     fingerprint: str
@@ -100,11 +100,11 @@ class RunOutcome:
     power_cuts: int
     acked: int
     transactions: int
-    """That were committed."""
+    """Committed transactions."""
     commits: int
-    """Of offsets, by members of groups."""
+    """Offset commits by members of groups."""
     read: int
-    """Records in the end."""
+    """Records at the end."""
     trace: list[str]
 
 
@@ -115,7 +115,7 @@ class Simulation:
         self.scenario = scenario
         self.lines: list[str] = []
         self._violation: Violation | None = None
-        """The first rule that was broken; ends the run. That a node logs an exception is one too."""
+        """The first broken rule, which ends the run; also an exception in a node's log."""
         self._hash = hashlib.sha256()
         self._checkers = AllCheckers(scenario.rules)
         self._schedule = Schedule(scenario.seed)
@@ -180,7 +180,7 @@ class Simulation:
         try:
             self._checkers.see(event)
         except Violation as violation:
-            # Where a node looked on, it may take it for a trouble of its own.
+            # If a node's code called the checker, it may catch the exception.
             self._violation = self._violation or violation
             raise
 
@@ -190,7 +190,7 @@ class Simulation:
         self._hash.update(text.encode() + b"\n")
 
     def _try_holes(self, incarnation: int) -> None:
-        """Damage a copy of the disk of a machine that has just gone down."""
+        """Run a hole trial with the disk of a machine that has just gone down."""
         assert self._trials is not None
         for machine in self._cluster.machines:
             if machine.incarnation == incarnation:
@@ -245,7 +245,7 @@ class Simulation:
             self._step()
 
     def _settle(self) -> None:
-        """Let everyone finish, and read everything."""
+        """End the faults, let all clients finish, and read everything."""
         self.trace("everyone finishes")
         self._faults.end()
         self._clients.finish()
@@ -279,15 +279,15 @@ class Simulation:
             self._pauses.look()
 
     def _finish(self) -> None:
-        """Stop, and look at the disks; what a clean stop leaves survives a power cut.
+        """Stop the nodes and check their disks; what a clean stop leaves must survive a power cut.
 
-        Of a cluster one node stops while the others can take over; they are killed then.
+        In a cluster one node stops cleanly while the others can take over; the others are then killed.
         """
         machines = self._cluster.machines
         self._step_until(lambda: self._cluster.are_all(State.UP), "every node is ready")
         ends: dict[TopicPartition, Offset] = {}
         if self._watch is not None:
-            # Who read everything may have found what was damaged, and had it mended.
+            # Reading everything may have found damage, and started its repair.
             self._step_until(self._watch.are_all_in_sync, "every replica is in sync")
             self._step_until(self._watch.do_all_know_the_same, "every node knows the same")
             if self.scenario.renewals:
@@ -302,7 +302,7 @@ class Simulation:
             machine.kill()
         self._clients.end()
         rules, rng = self.scenario.rules, self._schedule.rng("last power cut")
-        # Nobody need have read what has flipped, and what was found may be left for people to look at.
+        # Flipped bits may not have been read yet, and damaged files may be left for an operator to inspect.
         for machine in machines:
             if machine.is_spoilt:
                 check_spoilt(machine.disk, self._audited, rules)
@@ -317,7 +317,7 @@ class Simulation:
                 self.record(event)
 
     def _forget(self) -> None:
-        """Have all nodes lose their metadata, and see that no record goes with it."""
+        """Make all nodes lose their metadata, and check that no record is lost with it."""
         rules, schedule = self.scenario.rules, self._schedule
         kept = [each for each in self.scenario.topics if not (each.is_compacted or each.is_shortened)]
         amnesia = AllMetadataLost(

@@ -1,8 +1,7 @@
-"""What a seed stands for: settings, topics, who produces and consumes, and how often things break.
+"""Draws the scenario of a seed: settings, topics, producers, consumers, and the frequency of faults.
 
-Segments are small, so that logs roll; housework comes often; a run of some seconds of virtual time has several
-crashes of every kind. Even seeds have groups and transactions too (`coordination`). What is drawn here is data: a
-scenario can be printed and read.
+Segments are small, so that logs roll; retention, cleaning and checkpoints run often; a run of some virtual seconds has
+several crashes of every kind. Even seeds also have groups and transactions (`coordination`). A scenario is plain data.
 """
 
 from dataclasses import dataclass, replace
@@ -27,7 +26,7 @@ from penstock.sim.coordination import (
 )
 
 STEPS_DEFAULT = 4000
-"""Events of a run before everyone is told to finish."""
+"""Events of a run before clients have to finish."""
 
 
 @dataclass(frozen=True)
@@ -55,16 +54,17 @@ class Scenario:
     producers: tuple[ProducerPlan, ...]
     consumers: tuple[ConsumerPlan, ...]
     crash_us_mean: int
-    """Between two things that happen to a node; 0 for nodes that are left alone."""
+    """Mean time between two crashes, stops or power cuts; 0 for none."""
     reset_us_mean: int
     has_disk_faults: bool = False
     coordination: Coordination = NO_COORDINATION
     cuts_power: bool = True
-    """Whether power cuts are among the crashes; if not, kills are in their place."""
+    """Whether power cuts are among the crashes; otherwise kills take their place."""
     cluster: ClusterPlan = ONE_NODE
     rereaders: tuple[ConsumerPlan, ...] = ()
+    """Consumers that start over at the beginning whenever they have read everything."""
     slow_readers: tuple[ConsumerPlan, ...] = ()
-    """Consumers that begin again at the beginning, whenever they have read everything."""
+    """Consumers that stop reading their connection for seconds."""
     doors: DoorsPlan | None = None
     """Clients of HTTP and of the line protocol."""
     renewals: tuple[RenewalPlan, ...] = ()
@@ -72,15 +72,15 @@ class Scenario:
     pipelined: tuple[PipelinedPlan, ...] = ()
     """Idempotent producers that follow the rules of real clients."""
     extras: tuple[str, ...] = ()
-    """What it has beside what its seed stands for, as the command line names it."""
+    """Names of extras (`--with`)."""
     duration_us: int = 0
-    """Virtual time before everyone is told to finish; 0 if steps count."""
+    """Virtual time before clients have to finish; 0 if `steps` decides."""
     settle_us_max: int = 300_000_000
-    """Virtual time that everyone has to finish when nothing breaks any more."""
+    """Virtual time in which clients must finish once faults have ended."""
 
     @property
     def length(self) -> str:
-        """How long it is, in the words of the command line."""
+        """Options of the command line that reproduce the scenario's length and extras."""
         extras = "".join(f" --with {each}" for each in self.extras)
         if not self.duration_us:
             return f"--steps {self.steps}{extras}"
@@ -102,7 +102,7 @@ class Scenario:
 
 
 def survives(settings: dict[str, str], topic: TopicPlan, acks: int) -> Survives:
-    """What an acknowledged record must survive."""
+    """Return what an acknowledged record must survive."""
     if acks == 0:
         return Survives.NOTHING
     if topic.configs.get("flush.messages") == "1":
@@ -145,7 +145,7 @@ def draw(seed: int, steps: int = STEPS_DEFAULT) -> Scenario:
 
 
 def _with_coordination(scenario: Scenario) -> Scenario:
-    """The same with groups and transactions; its other clients are fewer, and slower."""
+    """Add groups and transactions; other clients become fewer and slower."""
     rng = Random(f"{scenario.seed}/coordination")
     settings = scenario.settings | draw_settings(rng)
     plain = {"segment.bytes": str(rng.choice((1000, 5000, 20_000)))}

@@ -1,8 +1,8 @@
-"""Topics that are deleted and created again under their name: each time is a life of its own, with an id of its own.
+"""Topics that are deleted and created again under the same name.
 
-Who names a topic by its id means one life of it, and all that is said of what it wrote and read is said of that
-life (`life_name`): nothing that holds of one topic has to hold across two. Who names it by name gets whatever life
-there is.
+A life is the topic from one creation to its deletion, and has its own topic id. A client that uses the topic id
+addresses one life, and its events name that life (`life_name`): rules for a topic apply to each life separately. A
+client that uses the name reaches the current life.
 """
 
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from uuid import UUID
 from penstock.base.ids import Offset, TopicPartition
 
 BETWEEN = "@"
-"""No topic has it in its name."""
+"""Not allowed in names of topics."""
 
 
 def life_name(topic: str, topic_id: UUID) -> str:
@@ -19,7 +19,7 @@ def life_name(topic: str, topic_id: UUID) -> str:
 
 
 def topic_name(scope: str) -> str:
-    """The name of the topic that a life is of; or of a topic that has one."""
+    """Return the topic name of a life, or of a topic without lives."""
     return scope.partition(BETWEEN)[0]
 
 
@@ -28,35 +28,34 @@ def is_life(scope: str) -> bool:
 
 
 class LifeStarted(NamedTuple):
-    """Who renews a topic has found a life of it that it did not know: it began after the last deletion was asked
-    for."""
+    """The topic's renewer found a new life, which began after it sent the last deletion."""
 
     topic: str
     scope: str
 
 
 class DeletionSent(NamedTuple):
-    """A topic is to be deleted: one life of it; or, named by name, whichever there is."""
+    """A deletion was sent: of one life by id, or of the current one by name."""
 
     topic: str
     scope: str | None
 
 
 class DeletionLost(NamedTuple):
-    """Nobody knows what became of a deletion by name, nor when it will."""
+    """The reply to a deletion by name was lost: it may take effect later."""
 
     topic: str
 
 
 class Deleted(NamedTuple):
-    """A life is over, as the cluster said."""
+    """The cluster acknowledged the deletion of a life."""
 
     topic: str
     scope: str
 
 
 class ReadByName(NamedTuple):
-    """A fetch that named the topic by name showed some of a partition, in whatever life."""
+    """A fetch by topic name returned records, of whichever life."""
 
     consumer: str
     at: TopicPartition

@@ -1,4 +1,4 @@
-"""All clients of a run: who makes the topics, who writes, who reads, alone and in groups."""
+"""All clients of a run: admin, producers, consumers, group members, operators."""
 
 from penstock.sim.clients.all_door_clients import AllDoorClients
 from penstock.sim.clients.classic_members import ClassicMember
@@ -88,7 +88,7 @@ class AllClients:
             self._start_doors()
 
     def _start_doors(self) -> None:
-        """When the topics are there: those who write over HTTP would have them made as nodes make them by default."""
+        """Start HTTP and line clients once the topics exist: otherwise a produce over HTTP would create them."""
         if not self._admin.is_done:
             self._context.schedule.later(DOORS_WAIT_US, self._start_doors)
             return
@@ -96,7 +96,7 @@ class AllClients:
             doors.start()
 
     def finish(self) -> None:
-        """Begin nothing any more, and bring to its end what was begun."""
+        """Start nothing new, and finish what was started."""
         for producer in self._producers:
             producer.is_making = False
         for transactional in self._transactional:
@@ -120,7 +120,7 @@ class AllClients:
 
     @property
     def is_admin_done(self) -> bool:
-        """Whether every topic is there."""
+        """Whether every topic was created."""
         return self._admin.is_done
 
     @property
@@ -137,7 +137,7 @@ class AllClients:
     # -- what they have done ---------------------------------------------------------------------------
 
     def progress(self) -> dict[str, int]:
-        """By client, or by group, a number that rises as long as there is somebody who serves it."""
+        """Return a counter per client or group, which rises as long as its requests succeed."""
         counts = {each.name: each.acked_count for each in self._producers}
         counts |= {each.name: each.record_count for each in self._consumers}
         for member in self._members:

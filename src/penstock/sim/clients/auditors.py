@@ -1,4 +1,4 @@
-"""Who reads, when all is quiet, where groups are."""
+"""Reads the committed offsets of groups at the end of a run."""
 
 from penstock.base.ids import TopicPartition
 from penstock.sim.checkers.history import OffsetFetchSent, OffsetsFetched

@@ -1,4 +1,4 @@
-"""Members of the classic protocol: they join, and sync; whoever leads gives each member its partitions."""
+"""Members of the classic protocol: JoinGroup, then SyncGroup; the group's leader assigns the partitions."""
 
 from penstock.base.errors import ErrorCode
 from penstock.sim.clients import group_messages
@@ -73,7 +73,7 @@ class ClassicMember(Member):
             return
         self.partitions = partitions
         self.trace(f"owns {partitions} in generation {self.who.generation}")
-        self.own(partitions)  # its session may have begun before: only a heartbeat renews it for certain
+        self.own(partitions)  # no lease yet: only a heartbeat certainly renews the session
         self.find_positions()
         self._beat_soon()
 
@@ -123,7 +123,7 @@ class ClassicMember(Member):
         self.again_soon(self.enter)
 
     def rebalancing(self) -> None:
-        """The group is about to share out anew: say how far it came, while it may."""
+        """The group is about to rebalance: commit offsets while that is still allowed."""
         if self.rng.random() < 0.5:
             self.commit()
         self.give_up()
@@ -146,5 +146,5 @@ class ClassicMember(Member):
 
 
 def share_out(partitions: list[int], members: list[str]) -> dict[str, list[int]]:
-    """Each member's partitions, in turn."""
+    """Assign the partitions round robin."""
     return {member: partitions[index :: len(members)] for index, member in enumerate(members)}

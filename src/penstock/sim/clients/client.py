@@ -1,9 +1,9 @@
-"""Clients: find out versions, send requests to whom they are for, and start over when a connection is lost.
+"""Base classes of Kafka clients: negotiate versions, route requests to nodes, and reconnect.
 
-A client dials one of the nodes: that line is its home, and all that any node can answer goes there. What is for one
-node alone goes to that node, on a line that is made for it; with one node, all is one connection. When a line is lost,
-all are given up, with whatever was open, and the client dials again after a while. Versions are drawn anew each time
-from what the node says it serves, so that over many runs every version of every request meets every situation.
+A client connects to one of the nodes: its home connection, for requests that any node can answer. Requests for a
+particular node use a separate connection to it. When a connection is lost, the client closes all of them, fails open
+requests, and reconnects after a pause. It draws versions anew each time from those that the node serves, so that over
+many runs every version of every request meets every situation.
 """
 
 from collections.abc import Callable
@@ -23,10 +23,10 @@ from penstock.wire.peers import Address
 __all__ = ["Admin", "BadReply", "Client", "ClientContext", "Recorder", "TopicClient", "code_name"]
 
 REQUEST_TIMEOUT_US = 8_000_000
-"""Longer than anything takes that works: a reply that is not there by then never comes."""
+"""Longer than any request takes that works: a later reply counts as missing."""
 
 METADATA_VERSION_MIN = 10
-"""The first that tells a topic's id."""
+"""First version with topic ids."""
 
 NOT_THERE = frozenset({
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -35,11 +35,11 @@ NOT_THERE = frozenset({
     ErrorCode.UNKNOWN_LEADER_EPOCH,
     ErrorCode.REPLICA_NOT_AVAILABLE,
 })  # fmt: skip
-"""What a node says that does not lead the partition: another one does, or will."""
+"""Errors of a node that does not lead the partition: another one does, or will."""
 
 
 class Recorder(Protocol):
-    """Where clients put down what they saw."""
+    """Records what clients see."""
 
     def record(self, event: history.Event) -> None: ...
 
@@ -48,21 +48,21 @@ class Recorder(Protocol):
 
 @dataclass(frozen=True)
 class ClientContext:
-    """What all clients share."""
+    """Time, network, recorder and addresses that all clients share."""
 
     schedule: Scheduler
     network: ClientNetwork
     recorder: Recorder
     bootstrap: tuple[Address, ...] = (Address("127.0.0.1", 9092),)
-    """Where they dial first."""
+    """Kafka listeners of the brokers."""
     http: tuple[Address, ...] = ()
     line: tuple[Address, ...] = ()
-    """The nodes' doors beside Kafka's."""
+    """Listeners of the line protocol."""
     skew_ms: int = 0
-    """How far the clocks of two nodes may be apart: by so much sooner may one find that time is up."""
+    """Largest difference between the clocks of two nodes: a timeout may expire this much early."""
     request_timeout_us: int = REQUEST_TIMEOUT_US
     patience: int = 1
-    """How many times longer clients wait before they try again than those of a node alone."""
+    """Factor for the pause before a retry, 1 with a single node."""
 
     @property
     def is_cluster(self) -> bool:
@@ -70,7 +70,7 @@ class ClientContext:
 
 
 class Client:
-    """Connects by itself once started. What to do with a connection is said by `ready`."""
+    """Connects once started, and calls `ready` with each new connection."""
 
     def __init__(self, name: str, context: ClientContext) -> None:
         self.name = name
@@ -79,22 +79,22 @@ class Client:
         self.versions: dict[Api, int] = {}
         self._home: RequestConnection | None = None
         self._connections: dict[Address, RequestConnection] = {}
-        """All that are not over, the home among them."""
+        """Open connections, including the home connection."""
         self._heard_on: RequestConnection | None = None
         self._is_over = False
 
     # -- for subclasses --------------------------------------------------------------------------------
 
     def ready(self) -> None:
-        """There is a connection, and its versions are known."""
+        """The home connection is open, and its versions are known."""
         raise NotImplementedError
 
     def narrow(self, api: Api, low: int, high: int) -> tuple[int, int]:
-        """Of the versions that both sides know, those that this client may use."""
+        """Restrict the range of versions that both sides know to those that this client uses."""
         return low, high
 
     def disconnected(self) -> None:
-        """The connection is gone, and everything that was open on it was told so."""
+        """All connections are closed, and their open requests have failed."""
 
     # -- connecting ------------------------------------------------------------------------------------
 
@@ -102,23 +102,23 @@ class Client:
         self.context.schedule.later(self.rng.randrange(1, 30_000), self._dial)
 
     def end(self) -> None:
-        """Do nothing any more."""
+        """Disconnect for good."""
         self._is_over = True
         self.hang_up()
 
     @property
     def link(self) -> Connection | None:
-        """The home's, while it is there."""
+        """The home connection's link, while it is open."""
         home = self._home
         return home.link if home is not None and not home.is_over else None
 
     @property
     def incarnation(self) -> int:
-        """Which process it heard last."""
-        line = self._heard_on
-        assert line is not None
-        assert line.link is not None
-        return line.link.incarnation
+        """Number of the process that sent the last reply."""
+        connection = self._heard_on
+        assert connection is not None
+        assert connection.link is not None
+        return connection.link.incarnation
 
     def hang_up(self) -> None:
         if self.link is not None:
@@ -129,20 +129,20 @@ class Client:
             self._home = self._connection_to(self.rng.choice(self.context.bootstrap))
 
     def _connection_to(self, to: Address) -> RequestConnection:
-        line = self._connections.get(to)
-        if line is None:
+        connection = self._connections.get(to)
+        if connection is None:
             context = self.context
-            line = self._connections[to] = RequestConnection(
+            connection = self._connections[to] = RequestConnection(
                 self, context.network, context.schedule, to, context.request_timeout_us
             )
-        return line
+        return connection
 
-    def connection_open(self, line: RequestConnection) -> None:
+    def connection_open(self, connection: RequestConnection) -> None:
         if self._is_over:
-            line.close()
-        elif line is self._home:
+            connection.close()
+        elif connection is self._home:
             version = self.rng.randint(*KAFKA_RANGES[Api.API_VERSIONS])
-            line.ask(
+            connection.ask(
                 Api.API_VERSIONS,
                 version,
                 messages.api_versions(version),
@@ -150,21 +150,21 @@ class Client:
                 lambda: None,
             )
 
-    def connection_over(self, line: RequestConnection) -> None:
-        if self._connections.get(line.to) is line:
-            if line.link is not None:
+    def connection_over(self, connection: RequestConnection) -> None:
+        if self._connections.get(connection.to) is connection:
+            if connection.link is not None:
                 self.trace("lost its connection")
             self._start_over()
 
-    def hearing(self, line: RequestConnection) -> None:
-        self._heard_on = line
+    def hearing(self, connection: RequestConnection) -> None:
+        self._heard_on = connection
 
     def _start_over(self) -> None:
-        lines, self._connections = list(self._connections.values()), {}
+        connections, self._connections = list(self._connections.values()), {}
         self._home = None
-        for line in lines:
-            line.close()
-        if any(line.link is not None for line in lines):
+        for connection in connections:
+            connection.close()
+        if any(connection.link is not None for connection in connections):
             self.disconnected()
         if not self._is_over:
             self.later(self.context.patience * self.rng.randrange(5_000, 100_000), self._dial)
@@ -192,7 +192,7 @@ class Client:
         *,
         to: Address | None = None,
     ) -> None:
-        """Send a request in the version of this connection; then exactly one of the two is called."""
+        """Send a request in the negotiated version; then either `heard` or `lost` is called, once."""
         self._to(to).ask(api, self.versions[api], body, heard, lost)
 
     def tell(self, api: Api, body: bytes, *, to: Address | None = None) -> None:
@@ -209,7 +209,7 @@ class Client:
         return self.context.schedule.later(delay_us, call)
 
     def again_soon(self, call: Callable[[], None]) -> None:
-        """Do something a little later, if the connection is the same then."""
+        """Call after a short pause, if the connection is still the same."""
         link = self.link
 
         def again() -> None:
@@ -230,23 +230,23 @@ def code_name(code: int) -> str:
 
 
 class TopicClient(Client):
-    """A client of one topic: goes on when the topic is there."""
+    """A client of one topic, which waits until the topic exists."""
 
     creates_topic = False
-    """Whether asking for the topic may create it."""
+    """Whether a Metadata request may create the topic."""
 
     def __init__(self, name: str, context: ClientContext, topic: str) -> None:
         super().__init__(name, context)
         self.topic = messages.TopicName(topic, None)
         self.scope = topic
-        """What events call the topic: by its name, unless that may mean another topic tomorrow."""
+        """Name of the topic in events; of one of its lives, if the topic is created again (`topic_lives`)."""
         self.partitions: list[int] = []
         self.leaders: dict[int, Address] = {}
-        """Of each partition that has one, as far as is known."""
+        """Known leaders by partition."""
         self._is_refreshing = False
 
     def topic_ready(self) -> None:
-        """There is a connection, and the topic is known."""
+        """The home connection is open, and the topic is known."""
         raise NotImplementedError
 
     def ready(self) -> None:
@@ -276,15 +276,15 @@ class TopicClient(Client):
             self.refresh_leaders()
 
     def meet(self, seen: messages.TopicMetadata) -> None:
-        """The topic is there, and this is what it is like."""
+        """Record the topic's description."""
         self.record(history.TopicDescribed(seen.topic.name, seen.topic.id, len(seen.partitions)))
 
     def is_past(self, topic: messages.TopicName) -> bool:
-        """Whether a node tells of a topic that the client knows to be over."""
+        """Return whether a node describes a topic that the client knows to be deleted."""
         return False
 
     def refresh_leaders(self) -> None:
-        """Ask who leads, a little later, and go on as before meanwhile."""
+        """Request metadata after a short pause, and continue meanwhile."""
         if self._is_refreshing:
             return
         self._is_refreshing = True
@@ -305,12 +305,12 @@ class TopicClient(Client):
             self.refresh_leaders()
 
     def refreshed(self, seen: messages.TopicMetadata) -> None:
-        """Who leads is known again."""
+        """New metadata has arrived."""
         self.leaders = seen.leaders
 
 
 class Admin(Client):
-    """Creates the topics of a run, and has done its part."""
+    """Creates the topics of a run."""
 
     def __init__(self, context: ClientContext, topics: list[messages.NewTopic]) -> None:
         super().__init__("admin", context)
@@ -331,6 +331,6 @@ class Admin(Client):
             if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
                 self._topics = [each for each in self._topics if each.name != name]
             elif code in (ErrorCode.INVALID_CONFIG, ErrorCode.INVALID_REQUEST):
-                raise ValueError(f"the topic {name} of the scenario is refused: {code_name(code)}")
+                raise ValueError(f"the scenario's topic {name} was rejected: {code_name(code)}")
         if self._topics:
             self.later(20_000, self.ready)

@@ -1,7 +1,7 @@
-"""One connection of a client: requests go out, replies come in their order, and none is waited for for ever.
+"""One connection of a client: sends requests, matches replies in order, and times them out.
 
-What is asked before the connection is there waits for it. A line that is refused, lost or given up is over: whoever
-has it makes another.
+Requests made before the connection is open wait for it. A connection that was refused, lost or timed out is not used
+again: its owner makes another.
 """
 
 from collections import deque
@@ -19,25 +19,25 @@ from penstock.wire.peers import Address
 FRAME_BYTES_MAX = 1 << 24
 
 CONNECT_TIMEOUT_US = 4_000_000
-"""As clients have it, and longer than a connection takes where nobody is in its way."""
+"""Longer than a connection takes without faults."""
 
 
 class BadReply(Exception):
-    """A client cannot make sense of what it received."""
+    """A client received a malformed or unexpected reply."""
 
 
 class Owner(Protocol):
-    """A client, as its lines see it."""
+    """A client, as its connections see it."""
 
     name: str
 
-    def connection_open(self, line: "RequestConnection") -> None: ...
+    def connection_open(self, connection: "RequestConnection") -> None: ...
 
-    def connection_over(self, line: "RequestConnection") -> None:
-        """It was refused, lost, or is overdue; whoever waited on it has been told."""
+    def connection_over(self, connection: "RequestConnection") -> None:
+        """The connection was refused, lost or timed out; its open requests have failed."""
 
-    def hearing(self, line: "RequestConnection") -> None:
-        """A reply has come on it, and is about to be heard."""
+    def hearing(self, connection: "RequestConnection") -> None:
+        """Called before each reply is handled."""
 
     def record(self, event: HistoryEvent) -> None: ...
 
@@ -61,7 +61,7 @@ class RequestConnection:
     ) -> None:
         self.to = to
         self.link: Connection | None = None
-        """Once it is there; still set when it is over."""
+        """Set once it is open; still set after it has ended."""
         self.is_over = False
         self._owner = owner
         self._schedule = schedule
@@ -83,7 +83,7 @@ class RequestConnection:
         heard: Callable[[int, memoryview], None],
         lost: Callable[[], None],
     ) -> None:
-        """Exactly one of the two is called."""
+        """Send a request; then either `heard` or `lost` is called, once."""
         self._correlation_id += 1
         what = f"{api.label} {version} with id {self._correlation_id}"
         now_us = self._schedule.now_us
@@ -104,12 +104,12 @@ class RequestConnection:
 
     def _time_out(self, what: str, sent_us: int) -> None:
         link = self.link
-        # A process that stands still, or that bytes cannot reach, owes nobody an answer.
+        # A process that is paused, or cut off, need not answer.
         is_there = link is not None and link.is_node_there and link.disturbed_us < sent_us
         self._owner.record(Overdue(self._owner.name, what, is_there))
         self._give_up()
 
-    # -- what the network tells ------------------------------------------------------------------------
+    # -- called by the network -------------------------------------------------------------------------
 
     def connected(self, link: Connection) -> None:
         self._patience.cancel()
@@ -135,7 +135,7 @@ class RequestConnection:
         while not self.is_over and len(self._received) >= 4:
             length = int.from_bytes(self._received[:4], "big", signed=True)
             if not 4 <= length <= FRAME_BYTES_MAX:
-                raise BadReply(f"{self._owner.name} received a frame that says it has {length} bytes")
+                raise BadReply(f"{self._owner.name} received a frame with a length of {length} bytes")
             if len(self._received) < 4 + length:
                 return
             frame = bytes(self._received[4 : 4 + length])
@@ -155,7 +155,7 @@ class RequestConnection:
     # -- the end ---------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Hang up. Whoever waits is told that it is lost."""
+        """Close the connection, and call `lost` for each open request."""
         if self.is_over:
             return
         self.is_over = True

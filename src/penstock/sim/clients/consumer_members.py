@@ -1,6 +1,7 @@
-"""Members of the consumer protocol (KIP-848): one request says what a member has, and hears what it is to have.
+"""Members of the consumer protocol (KIP-848): a heartbeat sends the owned partitions and returns the assigned ones.
 
-What is taken away is given up at once: reading stops, and the next heartbeat says so; only then may another have it.
+A member stops reading revoked partitions at once and reports it in the next heartbeat; only then may another member
+get them.
 """
 
 from penstock.base.errors import ErrorCode
@@ -15,7 +16,7 @@ from penstock.wire import Api
 LEAVING = -1
 JOINING = 0
 OFFSET_COMMIT_MIN = 9
-"""The first version that takes a member's epoch."""
+"""First version with a member epoch."""
 
 
 class ConsumerMember(Member):
@@ -23,10 +24,10 @@ class ConsumerMember(Member):
         super().__init__(plan, context)
         self._incarnations = 0
         self._is_full = True
-        """Whether the next heartbeat says everything."""
+        """Whether the next heartbeat contains all fields."""
         self._interval_us = 100_000
         self._renewal: Renewal | None = None
-        """The last one."""
+        """The last renewal of its session."""
         self._new_id()
 
     def narrow(self, api: Api, low: int, high: int) -> tuple[int, int]:
@@ -52,7 +53,7 @@ class ConsumerMember(Member):
         return self.who
 
     def enter(self) -> None:
-        """Begin, or go on after a lost connection: with everything said."""
+        """Join, or continue after a lost connection, with a full heartbeat."""
         self._is_full = True
         self._beat()
 
@@ -70,7 +71,7 @@ class ConsumerMember(Member):
             self.give_up()
         self._turn += 1
         turn, renewal, owned = self._turn, self.renewal(), list(self.partitions)
-        # What it does not name any more it has given up.
+        # It has given up the partitions that it no longer sends.
         self._shrink_lease(owned)
         beat = ConsumerHeartbeat(self.who, self.member_plan.rebalance_timeout_ms, self.topic, is_full, owned)
         self._is_full = False
@@ -115,7 +116,7 @@ class ConsumerMember(Member):
         self._is_positioned = False
         self.partitions = list(assigned)
         self.own(assigned)
-        # Until the next heartbeat is sent, what it gives up counts as its own.
+        # Until the next heartbeat is sent, it still owns what it gives up.
         self.lease(sorted({*owned, *assigned}), self._renewal)
         self._beat()
 
@@ -130,7 +131,7 @@ class ConsumerMember(Member):
 
     def expelled(self, code: int) -> None:
         if code == ErrorCode.STALE_MEMBER_EPOCH:
-            return  # the next heartbeat brings the epoch
+            return  # the next heartbeat returns the epoch
         self.forget()
         self.again_soon(self.enter)
 

@@ -1,10 +1,10 @@
-"""Consumers: follow a topic from its beginning, with one fetch open at a time; of several leaders each has its turn.
+"""Consumers: read a topic from its beginning, with one open fetch at a time, from each leader in turn.
 
-Some use fetch sessions, in which only what changed is said on either side; some ask again for everything each time.
-Limits are drawn anew for each fetch: how long it may wait, for how much, and how many bytes it takes. An offset that
-is out of range is looked up with ListOffsets, and the consumer goes on at the nearest end.
+Some use incremental fetch sessions, others send full fetches. The limits of each fetch are drawn anew: maximum wait,
+minimum and maximum bytes. If its offset is out of range, a consumer looks up the ends of the log with ListOffsets and
+continues at the nearer one.
 
-The auditor reads everything there is, once, when all is quiet.
+The auditor reads everything once, at the end of a run.
 """
 
 from collections.abc import Callable
@@ -38,10 +38,10 @@ SESSION_LOST = (
 )
 
 FORGETS_NEAR = 0.02
-"""How likely a consumer asks its leaders anew which replica is near, as clients do after some minutes."""
+"""Probability that a consumer goes back to its leaders for a preferred replica, as clients do after some minutes."""
 
 NEAR_PAUSE_US = 2_000_000
-"""How long a consumer stays with its leaders when a replica near by has failed."""
+"""How long a consumer stays with its leaders after a preferred replica has failed."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +54,11 @@ class ConsumerPlan:
     bytes_max: int = 4096
     pause_us_max: int = 20_000
     drops_link: float = 0.005
-    """How likely it hangs up instead of fetching again."""
+    """Probability that it disconnects instead of fetching again."""
     isolation: int | None = None
-    """1 for committed records only, 0 for all, None for one or the other each time."""
+    """1 for read_committed, 0 for read_uncommitted, None to draw it for each fetch."""
     rack: str = ""
-    """Where it stands: it reads from the replica that the leader says is near (KIP-392), until that one fails."""
+    """Its rack: it reads from the leader's preferred read replica (KIP-392), until that one fails."""
 
 
 class Consumer(TopicClient):
@@ -69,15 +69,15 @@ class Consumer(TopicClient):
         self.record_count = 0
         self._fetches = 0
         self._sessions: dict[Address, tuple[int, int]] = {}
-        """With each leader: the session's id and its next epoch."""
-        self._told: dict[Address, dict[int, messages.PartitionFetch]] = {}
-        """What each leader has in its session."""
+        """Session id and next epoch by leader."""
+        self._session_partitions: dict[Address, dict[int, messages.PartitionFetch]] = {}
+        """Partitions in each leader's session."""
         self._near: dict[int, Address] = {}
-        """Partitions that are read from another replica than the leader."""
+        """Preferred read replica by partition."""
         self._near_from_us = 0
-        """Until then it does not say where it stands: a replica near by has failed."""
+        """Until then it does not send its rack: a preferred replica has failed."""
         self._round = 0
-        """Counts how often it began to fetch. What an earlier round hears of or planned is nothing."""
+        """Counts starts of fetching. Replies and timers of earlier rounds are ignored."""
 
     def topic_ready(self) -> None:
         for partition in self.partitions:
@@ -96,15 +96,15 @@ class Consumer(TopicClient):
     def _begin_session(self, leader: Address) -> None:
         wants = self.plan.uses_session and self.versions[Api.FETCH] >= SESSIONS_FROM
         self._sessions[leader] = NEW_SESSION if wants else NO_SESSION
-        self._told[leader] = {}
+        self._session_partitions[leader] = {}
 
     def _next_leader(self) -> Address | None:
-        """Whose turn it is to be asked."""
+        """Return the next leader to fetch from, in round robin."""
         leaders = sorted({found for each in self.partitions if (found := self._source(each)) is not None})
         return leaders[self._fetches % len(leaders)] if leaders else None
 
     def _source(self, partition: int) -> Address | None:
-        """Where a partition is read: at its leader, or near by."""
+        """Return the preferred replica or the leader of a partition."""
         return self._near.get(partition) or self.leaders.get(partition)
 
     # -- fetching --------------------------------------------------------------------------------------
@@ -135,12 +135,12 @@ class Consumer(TopicClient):
             return
         if leader not in self._sessions:
             self._begin_session(leader)
-        session, told = self._sessions[leader], self._told[leader]
+        session, in_session = self._sessions[leader], self._session_partitions[leader]
         asked = [each for each in self.partitions if self._source(each) == leader]
-        if session[1] > 0 and any(each not in asked for each in told):
-            # What it had in the session is led by another one now.
+        if session[1] > 0 and any(each not in asked for each in in_session):
+            # A partition of the session has another leader now.
             self._begin_session(leader)
-            session, told = self._sessions[leader], self._told[leader]
+            session, in_session = self._sessions[leader], self._session_partitions[leader]
         plan, rng = self.plan, self.rng
         isolation = rng.randrange(2)
         limits = messages.FetchLimits(
@@ -149,28 +149,28 @@ class Consumer(TopicClient):
             rng.randint(1, 4 * plan.bytes_max),
             isolation if plan.isolation is None else plan.isolation,
         )
-        wishes = [
+        requested = [
             messages.PartitionFetch(partition, self.positions[partition], rng.randint(1, plan.bytes_max))
             for partition in asked
         ]
-        rng.shuffle(wishes)  # a fetch that is full before the last partition starves another one each time
+        rng.shuffle(requested)  # a fetch that is full before the last partition starves another one each time
         if session[1] > 0:
-            # What has moved must be told; of the rest, now and then, another limit.
-            wishes = [
-                wish
-                for wish in wishes
-                if wish.partition not in told
-                or wish.offset != told[wish.partition].offset
+            # Partitions with a new offset must be sent; of the rest, sometimes one with another limit.
+            requested = [
+                partition_fetch
+                for partition_fetch in requested
+                if partition_fetch.partition not in in_session
+                or partition_fetch.offset != in_session[partition_fetch.partition].offset
                 or rng.random() < 0.2
             ]
         if session != NO_SESSION:
-            told |= {wish.partition: wish for wish in wishes}
+            in_session |= {partition_fetch.partition: partition_fetch for partition_fetch in requested}
         self._fetches += 1
         request = self.name, self._fetches
         self.record(FetchSent(request, [self._at(partition) for partition in asked]))
         asked_from, number = dict(self.positions), self._round
         rack = plan.rack if self.context.schedule.now_us >= self._near_from_us else ""
-        body = messages.fetch(self.versions[Api.FETCH], limits, session, self.topic, wishes, rack)
+        body = messages.fetch(self.versions[Api.FETCH], limits, session, self.topic, requested, rack)
 
         def heard(version: int, body: memoryview) -> None:
             if number == self._round:
@@ -222,8 +222,8 @@ class Consumer(TopicClient):
             self._fetch_soon()
 
     def _goes_elsewhere(self, fetched: messages.PartitionFetched) -> bool:
-        """Whether a partition is read from another replica from now on: near by, as the leader says; or from the
-        leader again, where that one fails."""
+        """Return whether a partition is read from another replica from now on: a preferred replica, or the leader
+        again if the preferred replica failed."""
         at = self._at(fetched.partition)
         if fetched.code and self._near.pop(fetched.partition, None) is not None:
             self.trace(f"reads {at} at its leader again: {code_name(fetched.code)}")
@@ -237,7 +237,7 @@ class Consumer(TopicClient):
 
     def _follow_session(self, leader: Address, session_id: int) -> None:
         if session_id == 0:
-            # The node has no room for a session: it answered in full, and wants to be asked in full.
+            # The node has no room for a session: fetches must be full.
             self._begin_session(leader)
         else:
             self._sessions[leader] = session_id, self._sessions[leader][1] + 1
@@ -263,7 +263,9 @@ class Consumer(TopicClient):
             if is_hidden:
                 hidden += records
         if fetched.records and stop <= position:
-            raise BadReply(f"{self.name} asked for {self._at(partition)} from {position} and got none of it")
+            raise BadReply(
+                f"{self.name} fetched {self._at(partition)} from {position} and got only earlier records"
+            )
         self.positions[partition] = stop
         self.record_count += len(seen)
         if stop > position:
@@ -287,10 +289,10 @@ class Consumer(TopicClient):
         self.viewed(event)
 
     def viewed(self, event: FetchReceived) -> None:
-        """Something more was read, or it was learnt that there is no more."""
+        """A fetch response for a partition was handled."""
 
     def delivered(self, partition: int, records: list[ReadRecord]) -> None:
-        """Committed records were read; perhaps none."""
+        """Committed records were read, perhaps none."""
 
     # -- when an offset is out of range ----------------------------------------------------------------
 
@@ -337,7 +339,7 @@ class Consumer(TopicClient):
 
 
 class Rereader(Consumer):
-    """Reads everything again and again: what became of it since shows."""
+    """Reads everything again and again, so that later changes to the log show."""
 
     def viewed(self, event: FetchReceived) -> None:
         if event.stop >= event.high_watermark:
@@ -347,12 +349,12 @@ class Rereader(Consumer):
 
 
 class AbortedBatches:
-    """Which batches of a fetch belong to aborted transactions, as clients find out: batches come in order."""
+    """Finds the batches of aborted transactions in a fetch, as Kafka's clients do."""
 
     def __init__(self, transactions: list[tuple[int, Offset]]) -> None:
         self._coming = sorted(transactions, key=lambda each: each[1])
         self._open: set[int] = set()
-        """Producers whose transaction, at this place of the log, is one that was aborted."""
+        """Producers with an aborted transaction at the current position in the log."""
 
     def hides(self, batch: RecordBatch) -> bool:
         while self._coming and self._coming[0][1] <= batch.last_offset:
@@ -365,7 +367,7 @@ class AbortedBatches:
 
 
 class Auditor(Consumer):
-    """Reads a topic to its end, then says what is in it."""
+    """Reads a topic to its end, and reports its records."""
 
     def __init__(self, topic: str, context: ClientContext, *, isolation: int = 0) -> None:
         name = f"{'committed records' if isolation else 'auditor'} of {topic}"
@@ -388,7 +390,7 @@ class Auditor(Consumer):
     def viewed(self, event: FetchReceived) -> None:
         partition = event.at.partition
         if event.start != self._stops.get(partition):
-            # The first view; or retention took what was to be read next, and everything before it too.
+            # The first fetch; or retention deleted the next records, and everything before them.
             self._starts[partition] = event.start
             self._records[partition] = []
         self._stops[partition] = event.stop
@@ -403,7 +405,7 @@ class Auditor(Consumer):
 
 
 def whole_batches(data: bytes) -> list[RecordBatch]:
-    """The batches in what was fetched; the last may be cut short by the fetch's limit, and does not count."""
+    """Return the complete batches of a fetch; the last one may be cut off by the fetch's limit."""
     batches = []
     position = 0
     while len(data) - position > LOG_OVERHEAD:

@@ -1,4 +1,4 @@
-"""Whom a transactional producer talks to: coordinators, of transactions and of groups, and leaders of partitions."""
+"""Finds the coordinators and partition leaders that a transactional producer talks to."""
 
 from collections.abc import Callable
 
@@ -15,20 +15,20 @@ class CoordinatorLookup(StepQueue):
         super().__init__(client)
         self.terms = terms
         self.partitions: list[int] = []
-        """Of the topic; empty until it is known."""
+        """Partitions of the topic; empty until known."""
         self._topic = messages.TopicName(terms.topic, None)
         self._leaders: dict[int, Address] = {}
         self._coordinator: Address | None = None
         self._group_coordinator: Address | None = None
-        """Of the group whose offsets go with a transaction."""
+        """Coordinator of the group whose offsets are committed in the transaction."""
 
     def _judge(self, what: str, code: int, find: Callable[[], None] | None = None) -> bool:
-        """Whether a step was done; if not, see to what comes instead."""
+        """Return whether a step succeeded; if not, arrange what follows."""
         raise NotImplementedError
 
     def _find(self) -> None:
         version = self._version(Api.FIND_COORDINATOR)
-        if version < 1:  # it knows of groups only
+        if version < 1:  # supports groups only
             self._done()
             return
         body = group_messages.find_coordinator(
@@ -44,7 +44,7 @@ class CoordinatorLookup(StepQueue):
         self._ask(Api.FIND_COORDINATOR, body, heard)
 
     def _find_group(self, group: str) -> None:
-        """Offsets can be committed where their coordinator is known, and there is one from when it was asked for."""
+        """Find the group's coordinator; the request creates `__consumer_offsets` if necessary."""
         version = self._version(Api.FIND_COORDINATOR)
         body = group_messages.find_coordinator(version, group, group_messages.GROUP)
 

@@ -1,4 +1,4 @@
-"""What members of groups say and hear, in any version; beside `messages`."""
+"""Requests and replies of group members, in any version. See also `messages`."""
 
 from typing import Any, NamedTuple
 
@@ -17,10 +17,10 @@ from penstock.wire import Api, read_response, write_request
 from penstock.wire.peers import Address
 
 GROUP, TRANSACTION = 0, 1
-"""What a coordinator is looked for."""
+"""Types of coordinator keys."""
 
 STABLE_FROM = 7
-"""The version of OffsetFetch from which it waits for transactions to end."""
+"""First version of OffsetFetch that can wait for open transactions."""
 
 _MANY_KEYS_FROM = 4
 _MANY_GROUPS_FROM = 8
@@ -28,12 +28,12 @@ _MANY_LEAVE_FROM = 3
 
 
 class Membership(NamedTuple):
-    """Who a member is to its coordinator."""
+    """Identity of a member."""
 
     group: str
     member_id: str = ""
     generation: int = -1
-    """Or its epoch, where the group speaks the consumer protocol."""
+    """The member epoch in the consumer protocol."""
 
 
 class Position(NamedTuple):
@@ -93,7 +93,7 @@ class JoinReply(NamedTuple):
     member_id: str
     leader: str
     members: list[str]
-    """Of the leader's reply alone."""
+    """Only in the leader's reply."""
 
 
 def read_join_group(version: int, body: memoryview) -> JoinReply:
@@ -129,7 +129,7 @@ def sync_group(version: int, who: Membership, topic: str, assigned: dict[str, li
 
 
 def read_sync_group(version: int, body: memoryview) -> tuple[int, list[int]]:
-    """The error code, and what the member is to read."""
+    """Return the error code, and the assigned partitions."""
     response = read_response(Api.SYNC_GROUP, version, body)
     if response.error_code or not response.assignment:
         return int(response.error_code), []
@@ -166,7 +166,7 @@ def read_leave_group(version: int, body: memoryview) -> int:
 
 
 class ConsumerHeartbeat(NamedTuple):
-    """A heartbeat of the consumer protocol. What is None has not changed since the last one."""
+    """A heartbeat of the consumer protocol. None means unchanged since the last one."""
 
     who: Membership
     rebalance_timeout_ms: int
@@ -200,7 +200,7 @@ class ConsumerHeartbeatReply(NamedTuple):
     epoch: int
     interval_ms: int
     assigned: list[int] | None
-    """None where nothing new is said."""
+    """None if unchanged."""
 
 
 def read_consumer_group_heartbeat(version: int, body: memoryview) -> ConsumerHeartbeatReply:
@@ -244,7 +244,7 @@ def offset_commit(version: int, who: Membership, topic: TopicName, positions: di
 
 
 def read_offset_commit(version: int, body: memoryview) -> dict[int, int]:
-    """The error code of each partition."""
+    """Return the error code of each partition."""
     response = read_response(Api.OFFSET_COMMIT, version, body)
     return {
         each.partition_index: int(each.error_code) for topic in response.topics for each in topic.partitions
@@ -275,7 +275,7 @@ def offset_fetch(version: int, who: Membership, topic: TopicName, partitions: li
 
 class OffsetFetchReply(NamedTuple):
     code: int
-    """The first that is not NONE, wherever it was."""
+    """First error of the reply, on any level."""
     positions: dict[int, Position]
 
 

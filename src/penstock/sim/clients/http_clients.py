@@ -1,12 +1,10 @@
-"""Clients of HTTP, on whichever node they dial; and what they share with those of the line protocol.
+"""Clients of HTTP, and the base class that they share with clients of the line protocol (`line_clients`).
 
-They hold one connection at a time, to a node that is drawn anew for each, and ask one thing at a time. What is not
-answered within `ANSWER_US_MAX` is given up, as clients do, and asked again on another connection.
+Each has one connection at a time, to a random node, and one open request. A request without a reply within
+`ANSWER_US_MAX` is repeated on another connection.
 
-    HttpProducer    POST /produce with an idempotency key, until it is answered; sometimes an old one once more
-    HttpMember      /join, then /consume and /commit for each partition it has, sometimes /leave
-
-`line_clients` has those of the line protocol.
+    HttpProducer    POST /produce with an idempotency key, until it is answered; sometimes repeats an old record
+    HttpMember      /join, then /consume and /commit for each of its partitions, sometimes /leave
 """
 
 from base64 import b64decode, b64encode
@@ -33,15 +31,15 @@ from penstock.wire.peers import Address
 ANSWER_US_MAX = 15_000_000
 CONNECT_US_MAX = 4_000_000
 ANY_PROCESS = 0
-"""Which process acknowledged a record is not known: the one that was asked passes it on."""
+"""It is unknown which process acknowledged a record: the node that got the request may have forwarded it."""
 
 AGAIN = frozenset({500, 503, 504, 404})
-"""Statuses that pass. 404 is for a topic that this node has not heard of yet, 500 for a disk that fails."""
+"""Temporary statuses. 404: the node does not know the topic yet; 500: its disk fails."""
 
 
 @dataclass(frozen=True)
 class DoorsPlan:
-    """Who is there."""
+    """Clients of HTTP and of the line protocol."""
 
     topic: str
     partition_count: int
@@ -51,13 +49,13 @@ class DoorsPlan:
     line_consumers: int = 1
     pace_us: int = 300_000
     repeats: float = 0.1
-    """How likely a producer asks about a record that was answered before."""
+    """Probability that a producer repeats a record that was answered before."""
     drops_link: float = 0.01
     leaves: float = 0.005
 
 
 class DoorClient:
-    """Implements `NetworkClient`. Counts what it gets done."""
+    """Implements `NetworkClient`. Counts successful operations."""
 
     def __init__(self, name: str, context: ClientContext, doors: tuple[Address, ...]) -> None:
         self.name = name
@@ -68,24 +66,24 @@ class DoorClient:
         self._doors = doors
         self._link: Connection | None = None
         self._turn = 0
-        """Counts connections and attempts at one: what was planned for an earlier one is nothing."""
+        """Counts connections, attempts and requests. Timers of earlier ones are ignored."""
         self._is_over = False
 
     # -- for subclasses --------------------------------------------------------------------------------
 
     def ready(self) -> None:
-        """There is a connection."""
+        """The connection is open."""
         raise NotImplementedError
 
     def heard(self, data: bytes) -> None:
         raise NotImplementedError
 
     def lost(self) -> None:
-        """The connection is gone, and with it whatever was open."""
+        """The connection is lost, and the open request with it."""
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is open that must be brought to its end."""
+        """Whether it has nothing left that must be finished."""
         return True
 
     # -- life ------------------------------------------------------------------------------------------
@@ -123,7 +121,7 @@ class DoorClient:
         if not self._is_over:
             self.later(self.context.patience * self.rng.randrange(5_000, 100_000), self._dial)
 
-    # -- what the network tells ------------------------------------------------------------------------
+    # -- called by the network -------------------------------------------------------------------------
 
     def connected(self, link: Connection) -> None:
         if self._is_over or self._link is not None:
@@ -148,7 +146,7 @@ class DoorClient:
     # -- small things ----------------------------------------------------------------------------------
 
     def send(self, data: bytes) -> None:
-        """Ask something: an answer is expected within a time."""
+        """Send a request; disconnect if it is not answered in time."""
         assert self._link is not None
         self._turn += 1
         self._link.send(data)
@@ -161,7 +159,7 @@ class DoorClient:
         self.context.schedule.later(delay_us, call)
 
     def soon(self, call: Callable[[], None], delay_us_max: int) -> None:
-        """Do something a little later, if the connection is the same then and nothing was asked since."""
+        """Call after a short pause, if the connection is still the same and no request was sent since."""
         turn = self._turn
 
         def go_on() -> None:
@@ -197,7 +195,7 @@ class HttpClient(DoorClient):
             return
         heard, self._heard = self._heard, None
         if heard is None:
-            raise BadReply(f"{self.name} was answered {reply.status}, and has not asked")
+            raise BadReply(f"{self.name} got {reply.status} without a request")
         self.answered()
         heard(reply)
         if reply.is_last:
@@ -207,14 +205,14 @@ class HttpClient(DoorClient):
         self._heard = None
 
     def strange(self, what: str, reply: Reply) -> BadReply:
-        return BadReply(f"{self.name} was answered {reply.status} to {what}: {reply.body[:300]!r}")
+        return BadReply(f"{self.name} got {reply.status} for {what}: {reply.body[:300]!r}")
 
 
 class HttpProducer(HttpClient):
     def __init__(self, name: str, context: ClientContext, plan: DoorsPlan) -> None:
         super().__init__(name, context, plan)
         self._waiting: Batch | None = None
-        """What was sent and not answered yet."""
+        """The batch that was sent and not answered yet."""
         self._answered: list[Batch] = []
         self._counts = [0] * plan.partition_count
         self._batch_count = 0
@@ -245,7 +243,7 @@ class HttpProducer(HttpClient):
         value = f"{self.name}/{partition}/{number}".encode()
         at = TopicPartition(self.plan.topic, partition)
         batch = Batch(self.name, self._batch_count, at, -1, [ProducedRecord(None, value, number)])
-        batch.identities.append((0, 0, number))  # its key, under which it is to be there once
+        batch.identities.append((0, 0, number))  # stands for its key: the record must be in the log once
         return batch
 
     def _send(self, batch: Batch) -> None:
@@ -259,9 +257,11 @@ class HttpProducer(HttpClient):
             "value": b64encode(batch.records[0].value).decode(),
             "idempotency_key": key,
         }
-        self.ask("POST", "/produce", lambda reply: self._told(batch, key, reply), msgspec.json.encode(body))
+        self.ask(
+            "POST", "/produce", lambda reply: self._on_reply(batch, key, reply), msgspec.json.encode(body)
+        )
 
-    def _told(self, batch: Batch, key: str, reply: Reply) -> None:
+    def _on_reply(self, batch: Batch, key: str, reply: Reply) -> None:
         if reply.status in AGAIN:
             self.trace(f"is told {reply.status} of {key}: {reply.body[:200]!r}")
             self.soon(self._next, self.plan.pace_us)
@@ -294,7 +294,7 @@ class HttpMember(HttpClient):
         self._owned: list[int] = []
         self._is_member = False
         self._commit: int | None = None
-        """The number of the commit that is open."""
+        """Number of the open commit."""
         self._turns = 0
 
     def ready(self) -> None:
@@ -310,7 +310,7 @@ class HttpMember(HttpClient):
                 "POST", f"/join?{self._who}&topic={self.plan.topic}&session_timeout_ms=30000", self._joined
             )
         elif not self._owned or (self.is_making and self.rng.random() < self.plan.leaves):
-            # Who owns nothing asks anew what is its: there may be fewer members now.
+            # A member without partitions joins again: there may be fewer members now.
             self.ask("POST", f"/leave?{self._who}", self._left)
         else:
             self._turns += 1
@@ -336,31 +336,32 @@ class HttpMember(HttpClient):
         at, number = TopicPartition(self.plan.topic, partition), self._numbers()
         self.record(DoorFetchSent(number, self._group, [at]))
 
-        def told(reply: Reply) -> None:
+        def on_reply(reply: Reply) -> None:
             if self._is_out("/consume", reply):
                 return
-            said: dict[str, Any] = reply.json()
+            reply_json: dict[str, Any] = reply.json()
             seen = [
-                ReadRecord(each["offset"], None, b64decode(each["value"] or "")) for each in said["messages"]
+                ReadRecord(each["offset"], None, b64decode(each["value"] or ""))
+                for each in reply_json["messages"]
             ]
             self.record(DoorFetchReceived(self.name, number, self._group, at, None, seen))
             if seen:
-                self._commit_offset(at, said["next_offset"])
+                self._commit_offset(at, reply_json["next_offset"])
             else:
                 self.soon(self._go_on, self.plan.pace_us)
 
         self.ask(
             "GET",
             f"/consume?{self._who}&topic={at.topic}&partition={partition}&max_messages=20&wait_ms=500",
-            told,
+            on_reply,
         )
 
     def _commit_offset(self, at: TopicPartition, offset: Offset) -> None:
         self._commit = number = self._numbers()
         self.record(DoorCommitSent(number, self._group, at, offset, self.context.schedule.now_us))
 
-        def told(reply: Reply) -> None:
-            # A refusal with 409 says that nothing was done; after another one it may have been.
+        def on_reply(reply: Reply) -> None:
+            # 409 means that the commit had no effect; after other errors it may have.
             self._commit_ended(True if reply.status == 200 else False if reply.status == 409 else None)
             if self._is_out("/commit", reply):
                 return
@@ -369,7 +370,7 @@ class HttpMember(HttpClient):
             self.soon(self._go_on, self.plan.pace_us)
 
         self.ask(
-            "POST", f"/commit?{self._who}&topic={at.topic}&partition={at.partition}&offset={offset}", told
+            "POST", f"/commit?{self._who}&topic={at.topic}&partition={at.partition}&offset={offset}", on_reply
         )
 
     def _commit_ended(self, is_done: bool | None) -> None:
@@ -378,11 +379,11 @@ class HttpMember(HttpClient):
             self.record(DoorCommitEnded(number, is_done))
 
     def _is_out(self, what: str, reply: Reply) -> bool:
-        """Whether a call was not carried out; then see to what comes instead."""
+        """Return whether a request failed; if so, arrange the next step."""
         if reply.status == 200:
             return False
         if reply.status == 409:
-            self._is_member = False  # or what it has changed: it asks by joining
+            self._is_member = False  # its membership or its assignment has changed: join again
         elif reply.status not in AGAIN:
             raise self.strange(what, reply)
         self.trace(f"is told {reply.status} to {what}: {reply.body[:200]!r}")

@@ -1,4 +1,4 @@
-"""A reply over HTTP/1.1, put together as its bytes arrive. One at a time, with a length: what Penstock's API sends."""
+"""Parses HTTP/1.1 replies with a Content-Length, one at a time, as their bytes arrive."""
 
 from typing import Any, NamedTuple
 
@@ -9,7 +9,7 @@ class Reply(NamedTuple):
     status: int
     body: bytes
     is_last: bool
-    """Whether the server closes the connection behind it."""
+    """Whether the server closes the connection after it."""
 
     def json(self) -> Any:
         return msgspec.json.decode(self.body)
@@ -20,7 +20,7 @@ class ReplyReader:
         self._data = b""
 
     def feed(self, data: bytes) -> Reply | None:
-        """The reply, once all of it is there."""
+        """Return the reply once it is complete."""
         self._data += data
         head, blank, rest = self._data.partition(b"\r\n\r\n")
         if not blank:

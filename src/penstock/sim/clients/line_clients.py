@@ -1,4 +1,4 @@
-"""Clients of the line protocol (`door_clients` has what they share with those of HTTP)."""
+"""Clients of the line protocol."""
 
 from collections.abc import Callable
 
@@ -18,7 +18,7 @@ KEYS = 20
 
 
 class LineProducer(DoorClient):
-    """Sends each message once: what is not answered may be there or not."""
+    """Sends each message once: an unanswered one may or may not be in the log."""
 
     def __init__(self, name: str, context: ClientContext, plan: DoorsPlan) -> None:
         super().__init__(name, context, context.line)
@@ -55,7 +55,7 @@ class LineProducer(DoorClient):
         self._received = rest
         batch, self._open = self._open, None
         if batch is None:
-            raise BadReply(f"{self.name} was answered {line!r}, and has not asked")
+            raise BadReply(f"{self.name} got {line!r} without a request")
         self.answered()
         word, _, number = line.decode().partition(" ")
         if word == "+OFFSET":
@@ -65,12 +65,12 @@ class LineProducer(DoorClient):
         elif word == "-ERR":
             self.trace(f"is told of #{batch.number}: {line!r}")
         else:
-            raise BadReply(f"{self.name} was answered {line!r} to TOPIC")
+            raise BadReply(f"{self.name} got {line!r} for TOPIC")
         self.soon(self._next, self.plan.pace_us)
 
 
 class LineConsumer(DoorClient):
-    """Reads all partitions for a group of its own, and acknowledges each message."""
+    """Reads all partitions as the only member of a group, and acknowledges each message."""
 
     def __init__(
         self, name: str, context: ClientContext, plan: DoorsPlan, group: str, numbers: Callable[[], int]
@@ -82,7 +82,7 @@ class LineConsumer(DoorClient):
         self._received = b""
         self._question = 0
         self._positions: dict[int, Offset] = {}
-        """Where this stream goes on in each partition that it has read."""
+        """Next offset of this stream in each partition that it has read."""
         self._commit: int | None = None
 
     def ready(self) -> None:
@@ -111,20 +111,20 @@ class LineConsumer(DoorClient):
                 self._message(int(words[1]), int(words[3]), rest[:length])
             else:
                 self._received = rest
-                self._told(words[0], line)
+                self._on_reply(words[0], line)
 
-    def _told(self, word: str, line: bytes) -> None:
+    def _on_reply(self, word: str, line: bytes) -> None:
         if word == "+OK":
             self.done_count += 1
             self._commit_ended(True)
         elif word == "-ERR":
-            # What it says is of the stream or of the ACK; a new connection begins both anew.
+            # The error may concern the stream or the ACK; a new connection restarts both.
             self.trace(f"is told {line!r}")
             self.hang_up()
             return
         elif word != "+EMPTY":
-            raise BadReply(f"{self.name} was told {line!r} in its stream")
-        # The stream goes on by itself, with a sign of life every second.
+            raise BadReply(f"{self.name} got {line!r} in its stream")
+        # The server sends something on the stream every second.
         self.answered()
         self._give_up_after(ANSWER_US_MAX)
 

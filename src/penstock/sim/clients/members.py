@@ -1,9 +1,9 @@
-"""Members of groups: they join, read what they are given, commit where they are, and come and go.
+"""Members of groups: join, read their partitions, commit offsets, and leave.
 
-A member may crash, and come back as somebody else; stall, and go on as if nothing had been, though the group has gone
-on without it; or leave. How it becomes a member is its protocol's (`classic_members`, `consumer_members`).
+A member may crash and rejoin with a new member id; stall, and continue although the group has rebalanced without it;
+or leave. The protocols differ in how a member joins (`classic_members`, `consumer_members`).
 
-A member that gives up its partitions says so to the checkers when it sends the request, not when it is answered.
+A member that gives up its partitions tells the checkers when it sends the request, not when the reply arrives.
 """
 
 from collections.abc import Callable
@@ -55,23 +55,23 @@ class MemberPlan:
     group: str
     is_consumer_protocol: bool = False
     session_timeout_ms: int = 1_000
-    """What the node's settings say, for the consumer protocol."""
+    """For the consumer protocol, the value of the node's setting."""
     rebalance_timeout_ms: int = 1_500
-    """Not less than the session's: who is silent for less than a session is never out."""
+    """At least the session timeout, so that a member is never removed before its session ends."""
     commits: float = 0.3
     crashes: float = 0.01
     stalls: float = 0.01
     leaves: float = 0.01
-    """How likely at a tick."""
+    """Probabilities per tick."""
     stall_ms_max: int = 3_000
     fetch: ConsumerPlan | None = None
     instance_id: str | None = None
     tick_us: int = TICK_US
-    """How often it thinks of doing something."""
+    """Mean time between two ticks."""
 
 
 class Member(Consumer):
-    """What members of both protocols have in common."""
+    """Common base of members of both protocols."""
 
     def __init__(self, plan: MemberPlan, context: ClientContext) -> None:
         fetching = plan.fetch or ConsumerPlan(plan.name, plan.topic, max_wait_ms=50, isolation=1)
@@ -83,15 +83,15 @@ class Member(Consumer):
         self.commit_count = 0
         self.coordinator: Address | None = None
         self._is_looking = False
-        """Whether it has asked who coordinates the group now."""
+        """Whether a FindCoordinator request is open."""
         self._all: list[int] = []
         self._is_positioned = False
-        """Whether it knows where to read on in what it owns."""
+        """Whether it knows the positions of its partitions."""
         self._asleep_until_us = 0
         self._requests = 0
         self._names = 0
         self._turn = 0
-        """Counts how often it joined, or gave up. What is heard from before is nothing."""
+        """Counts joins and losses of partitions. Replies to earlier requests are ignored."""
 
     def start(self) -> None:
         super().start()
@@ -135,7 +135,7 @@ class Member(Consumer):
             self.enter()
 
     def _find_again(self) -> None:
-        """Another node coordinates the group now, perhaps; go on as before meanwhile."""
+        """Look for the group's coordinator, which may have moved, and continue meanwhile."""
         if self._is_looking or self.link is None:
             return
         self._is_looking = True
@@ -159,11 +159,11 @@ class Member(Consumer):
         self.ask(api, body, heard, to=self.coordinator)
 
     def enter(self) -> None:
-        """The coordinator is known: take part."""
+        """Join the group; the coordinator is known."""
         raise NotImplementedError
 
     def give_up(self) -> None:
-        """Whatever it owned is not its own any more."""
+        """Give up all partitions."""
         self.stop_fetching()
         self._turn += 1
         self._is_positioned = False
@@ -172,7 +172,7 @@ class Member(Consumer):
             self.lease([])
 
     def forget(self) -> None:
-        """Be nobody."""
+        """Give up all partitions and the member id."""
         self.give_up()
         self.who = Membership(self.member_plan.group)
 
@@ -185,28 +185,29 @@ class Member(Consumer):
             self.record(RequestRefused(self.name, what, code, is_due))
 
     def renewal(self) -> Renewal:
-        """What a heartbeat that is sent now stands for, once it is answered."""
+        """Return the renewal that a heartbeat sent now gives, once it is answered."""
         assert self.coordinator is not None
         return Renewal(self.context.bootstrap.index(self.coordinator) + 1, self.now_us)
 
     def session_end_us(self, renewal: Renewal) -> int:
-        """The coordinator heard of it, at the earliest when it sent what was answered now; its clock may be fast."""
+        """Return the earliest end of the session: the heartbeat arrived no earlier than it was sent, and the
+        coordinator's clock may be fast."""
         return renewal.sent_us + int(1000 * self.member_plan.session_timeout_ms / CLOCK_RATE_MAX)
 
     def own(self, partitions: list[int]) -> None:
-        """It was given partitions."""
+        """Record that it was assigned partitions."""
         who = self.who
         self.record(Owned(who.group, who.generation, who.member_id, list(partitions), self.now_us))
 
     def lease(self, partitions: list[int], renewal: Renewal | None = None) -> None:
-        """It has partitions, and a session that lasts for a while at least."""
+        """Record that it owns partitions at least until its session ends."""
         who, until_us = self.who, 0 if renewal is None else self.session_end_us(renewal)
         self.record(Leased(who.group, who.generation, who.member_id, list(partitions), until_us, renewal))
 
     # -- positions -------------------------------------------------------------------------------------
 
     def find_positions(self) -> None:
-        """Read on where the group is."""
+        """Fetch the group's offsets, and continue to read from there."""
         if self.link is None or self.is_asleep:
             return
         if not self.partitions:
@@ -251,10 +252,10 @@ class Member(Consumer):
         return again
 
     def positioned(self) -> None:
-        """It is about to read on where the group is, whatever it has read before."""
+        """The positions were reset to the group's offsets."""
 
     def offsets_as(self) -> Membership:
-        """As whom it asks for offsets."""
+        """Return the membership to send with OffsetFetch."""
         return Membership(self.who.group)
 
     def heard_offsets(self, request: tuple[str, int], positions: dict[int, Position], version: int) -> None:
@@ -263,7 +264,7 @@ class Member(Consumer):
         self.record(OffsetsFetched(request, self.who.group, names, is_stable))
 
     def commit(self) -> None:
-        """Say how far it has come."""
+        """Commit the current positions."""
         if self.link is None or not self.partitions or not self._is_positioned:
             return
         turn = self._turn
@@ -298,7 +299,7 @@ class Member(Consumer):
         self.ask_coordinator(Api.OFFSET_COMMIT, body, heard)
 
     def expelled(self, code: int) -> None:
-        """The group has gone on: join again."""
+        """The group has rebalanced without this member: join again."""
         raise NotImplementedError
 
     # -- life ------------------------------------------------------------------------------------------
@@ -320,7 +321,7 @@ class Member(Consumer):
 
     def crash(self) -> None:
         self.trace("crashes")
-        # To the coordinator it is still there: what it had is nobody else's until its session ends.
+        # The coordinator still counts it as a member: it keeps its partitions until its session ends.
         self.stop_fetching()
         self._is_positioned = False
         self.partitions = []
@@ -338,7 +339,7 @@ class Member(Consumer):
         if self.link is None or self.is_asleep:
             return
         self.trace("wakes")
-        self.commit()  # as if nothing had been
+        self.commit()  # as if it had not stalled
         self.woken()
 
     def woken(self) -> None:

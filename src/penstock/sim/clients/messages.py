@@ -1,7 +1,7 @@
-"""What clients say and hear: requests as bodies, and replies as plain tuples, in any version.
+"""Builds requests and parses replies of clients, in any version.
 
-kio has a class for each version of each message. Requests are made with one set of words: a field that a version
-does not have is left out. Fields that older versions lack read as the value that says nothing.
+kio has a class for each version of each message. Requests are built with one set of fields for all versions: fields
+that a version does not have are left out. In replies, fields that a version lacks get a neutral value.
 """
 
 from dataclasses import fields
@@ -16,10 +16,10 @@ from penstock.wire import Api, read_response, request_module, write_request
 from penstock.wire.peers import Address
 
 EARLIEST, LATEST = -2, -1
-"""Timestamps that ask ListOffsets for an end of the log."""
+"""Timestamps with which ListOffsets returns an end of the log."""
 
 TOPIC_IDS_FROM = {Api.PRODUCE: 13, Api.FETCH: 13}
-"""From which version on a topic goes by its id."""
+"""First versions that use topic ids."""
 
 
 @cache
@@ -54,7 +54,7 @@ def ms(count: int) -> timedelta:
 
 
 class TopicName(NamedTuple):
-    """A topic, by both of its names."""
+    """Name and id of a topic."""
 
     name: str
     id: UUID | None
@@ -90,7 +90,7 @@ class TopicMetadata(NamedTuple):
     code: int
     partitions: list[int]
     leaders: dict[int, Address]
-    """Of the partitions that have one."""
+    """Only partitions with a leader."""
 
 
 def read_metadata(version: int, body: memoryview) -> list[TopicMetadata]:
@@ -140,7 +140,7 @@ def create_topics(version: int, topics: list[NewTopic]) -> bytes:
 
 
 def read_create_topics(version: int, body: memoryview) -> dict[str, int]:
-    """The error code of each."""
+    """Return the error code of each topic."""
     response = read_response(Api.CREATE_TOPICS, version, body)
     return {each.name: int(each.error_code) for each in response.topics}
 
@@ -183,7 +183,7 @@ def produce(
     batches: dict[int, bytes],
     transactional_id: str | None = None,
 ) -> bytes:
-    """One batch for each of some partitions of a topic."""
+    """Return the body of a Produce with one batch per partition."""
     make = request_classes(Api.PRODUCE, version)
     entity = make.ProduceRequest(
         transactional_id=transactional_id,
@@ -225,7 +225,7 @@ def read_produce(version: int, body: memoryview) -> list[PartitionProduced]:
 
 
 class PartitionFetch(NamedTuple):
-    """What a consumer asks of one partition."""
+    """One partition of a Fetch request."""
 
     partition: int
     offset: int
@@ -244,13 +244,13 @@ def fetch(
     limits: FetchLimits,
     session: tuple[int, int],
     topic: TopicName,
-    wishes: list[PartitionFetch],
+    requested: list[PartitionFetch],
     rack: str = "",
 ) -> bytes:
     make = request_classes(Api.FETCH, version)
     partitions = tuple(
         make.FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=bytes_max)
-        for index, offset, bytes_max in wishes
+        for index, offset, bytes_max in requested
     )
     asked = make.FetchTopic(topic=topic.name, topic_id=topic.id, partitions=partitions)
     entity = make.FetchRequest(
@@ -260,7 +260,7 @@ def fetch(
         isolation_level=limits.isolation_level,
         session_id=session[0],
         session_epoch=session[1],
-        topics=(asked,) if wishes else (),
+        topics=(asked,) if requested else (),
         forgotten_topics_data=(),
         rack_id=rack,
     )

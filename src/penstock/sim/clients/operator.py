@@ -1,7 +1,7 @@
-"""The operator of a cluster: topics come and go, partitions are moved, preferred leaders are asked for.
+"""The operator of a cluster: creates and deletes topics, moves partitions, elects preferred leaders.
 
-Nobody reads or writes the topics that come and go: what is looked for is what their coming and going does to others.
-The topics of a run keep their records wherever they are moved. All of it may fail at any time, and is left to fail.
+No client uses the topics that it creates and deletes; they matter by their effect on other topics. The run's own
+topics keep their records wherever they are moved. Any of these requests may fail, and is not repeated.
 """
 
 from penstock.base.errors import ErrorCode
@@ -26,7 +26,7 @@ PASSING = frozenset({
     ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
     ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
 })  # fmt: skip
-"""What an operator may be told while nodes come and go."""
+"""Errors that an operator may get while nodes restart."""
 
 
 class Operator(Client):
@@ -38,7 +38,7 @@ class Operator(Client):
         nodes: int,
         replicas_min: int = 1,
     ) -> None:
-        """Topics that come and go have `replicas_min` replicas at least: what a disk loses is to be elsewhere."""
+        """Created topics have at least `replicas_min` replicas, so that other disks have what one loses."""
         super().__init__("operator", context)
         self.is_working = True
         self._mean_us = mean_us
@@ -46,7 +46,7 @@ class Operator(Client):
         self._nodes = nodes
         self._replicas_min = replicas_min
         self._passing: list[str] = []
-        """Topics that it created, and did not delete yet."""
+        """Topics that it created and has not deleted yet."""
         self._created = 0
         self._is_ready = False
 
@@ -76,7 +76,7 @@ class Operator(Client):
             if code not in PASSING:
                 self.record(RequestRefused(self.name, what, code, is_due=False))
 
-    # -- topics that come and go -----------------------------------------------------------------------
+    # -- topics ----------------------------------------------------------------------------------------
 
     def _create(self) -> None:
         self._created += 1
@@ -109,8 +109,8 @@ class Operator(Client):
     # -- where partitions are --------------------------------------------------------------------------
 
     def _reassign(self) -> None:
-        """Move a topic's partitions: to the nodes in another order, or to fewer of them; two at least, where there
-        were two, so that what needs two in sync can go on."""
+        """Move a topic's partitions to other nodes, in another order, or to fewer of them. A replicated topic keeps at
+        least two replicas, so that `min.insync.replicas=2` can be met."""
         topic = self.rng.choice(self._topics)
         nodes = list(range(1, self._nodes + 1))
         moves = {

@@ -1,11 +1,11 @@
 """Idempotent producers with several batches of a partition in flight, by the rules of librdkafka or the Java client.
 
-What each does after which answer is told in decision 0017. What matters here is when they begin a new epoch: what is
-not acknowledged is then numbered anew and sent again, whether it was written before or not. A needless new epoch is
-a duplicate, sooner or later.
+Decision 0017 lists what each does after each error. What matters here is when they bump their epoch: unacknowledged
+batches are then renumbered and sent again, whether they were written before or not. A needless bump sooner or later
+causes a duplicate.
 
-Neither gives a batch up for lack of time, and nodes keep what they acknowledge. So nothing that happens in a run is a
-reason for a new epoch: `pipelined_checkers` complains of each, and of what it leads to.
+Neither client gives up a batch for lack of time, and nodes keep what they acknowledge. So nothing in a run justifies a
+bump: `checkers/pipelined` reports each, and its consequences.
 """
 
 from dataclasses import dataclass
@@ -22,10 +22,10 @@ from penstock.wire.peers import Address
 
 BURST_MAX: Final = 5
 BURST_GAP_US_MAX: Final = 3_000
-"""Between two requests of a burst: less than an answer takes."""
+"""Gap between two requests of a burst: shorter than the time to a reply."""
 
 LIBRDKAFKA_PRODUCE_MAX: Final = 12
-"""The version of Produce before topics go by their ids, which librdkafka does not know."""
+"""Last version of Produce without topic ids, which librdkafka does not support."""
 
 RETRIABLE: Final = frozenset(
     {
@@ -40,7 +40,7 @@ RETRIABLE: Final = frozenset(
         ErrorCode.CORRUPT_MESSAGE,
     }
 )
-"""Errors after which both send a batch again, with the sequence that it had."""
+"""Errors after which both clients resend a batch with its sequence."""
 
 
 class ClientRules(Enum):
@@ -92,11 +92,11 @@ class PipelinedProducer(Producer):
             self.again_soon(self.ready)
 
     def _consider(self, batch: Batch, code: int, is_first: bool) -> None:
-        """A batch was refused, and waits again: decide what to do about it."""
+        """Handle the rejection of a batch, which is back in the queue."""
         raise NotImplementedError
 
     def _give_up(self, batch: Batch) -> None:
-        """Have a batch that waits not sent again."""
+        """Drop a queued batch."""
         self._queues[batch.at.partition].waiting.remove(batch)
         self._sequences.pop(batch, None)
 
@@ -110,13 +110,13 @@ class PipelinedProducer(Producer):
 
 
 class LibrdkafkaProducer(PipelinedProducer):
-    """One partition in each request. After an error, and before it sends to a new leader, it waits until nothing of
-    the partition is in flight; before a new epoch, until nothing at all is."""
+    """Sends one partition per request. After an error, and before it sends to a new leader, it waits until nothing of
+    the partition is in flight; before an epoch bump, until nothing at all is."""
 
     def __init__(self, plan: ProducerPlan, context: ClientContext) -> None:
         super().__init__(plan, context)
         self._bump_code: int | None = None
-        """Why a new epoch is to begin when nothing is in flight."""
+        """Error that causes an epoch bump as soon as nothing is in flight."""
 
     def narrow(self, api: Api, low: int, high: int) -> tuple[int, int]:
         return low, min(high, LIBRDKAFKA_PRODUCE_MAX) if api is Api.PRODUCE else high
@@ -131,7 +131,7 @@ class LibrdkafkaProducer(PipelinedProducer):
             super()._send(leader, [batch])
 
     def _acked(self, batch: Batch, base_offset: Offset) -> None:
-        """What was sent before it, and is to be sent again, is taken for delivered with it."""
+        """Earlier batches that wait to be resent count as delivered with this one."""
         queue = self._queues[batch.at.partition]
         for earlier in [each for each in queue.waiting if each.number < batch.number]:
             self._give_up(earlier)
@@ -164,15 +164,15 @@ class LibrdkafkaProducer(PipelinedProducer):
 
 
 class JavaProducer(PipelinedProducer):
-    """All partitions of a leader in one request. A batch that is sent again goes alone, when it is the oldest; new
-    ones may go to a new leader while older ones are with the last. A new epoch begins for one partition at a time."""
+    """Sends all partitions of a leader in one request. Only the oldest batch of a partition is resent; new ones may go
+    to a new leader while older ones are in flight to the previous one. The epoch is bumped per partition."""
 
     def __init__(self, plan: ProducerPlan, context: ClientContext) -> None:
         super().__init__(plan, context)
         self._epochs: dict[int, Identity | None] = {}
-        """By partition: who it writes there as."""
+        """Producer id and epoch by partition."""
         self._last_acked: dict[int, int] = {}
-        """By partition: the highest sequence that was acknowledged in that epoch."""
+        """Highest acknowledged sequence of that epoch, by partition."""
         self._renumbered: dict[Batch, None] = {}
 
     def _choose(self, partition: int) -> Batch | None:
@@ -187,7 +187,7 @@ class JavaProducer(PipelinedProducer):
             if queue.flying and self._epochs.get(partition) != self._identity:
                 return None
             if self._has_moved(partition) and partition not in self._last_acked:
-                # The new leader need not know the producer: it would begin with this one (decision 0017).
+                # The new leader may not know the producer, and would accept this batch as its first (decision 0017).
                 return None
             queue.waiting.append(self._make(partition, queue))
         batch = queue.waiting.popleft()

@@ -1,7 +1,7 @@
-"""What a client needs of its surroundings: time, chance and connections.
+"""Interfaces that clients use: time, random numbers and connections.
 
-The simulator gives clients virtual time and a simulated network (`schedule`, `network`). The same clients also run
-against real brokers, on an event loop and real sockets (`penstock.chaos`). They know these protocols alone.
+The simulator implements them with virtual time and a simulated network (`schedule`, `network`), and `penstock.chaos`
+with an event loop and real sockets.
 """
 
 from collections.abc import Callable
@@ -13,18 +13,18 @@ from penstock.wire.peers import Address
 
 
 class Connection(Protocol):
-    """One connection of a client, from when it is open."""
+    """An open connection of a client."""
 
     @property
     def number(self) -> int: ...
 
     @property
     def disturbed_us(self) -> int:
-        """When a fault last stood between the client and the process that it is connected to; -1 for never."""
+        """When a fault last disturbed the connection or the process at its other end; -1 for never."""
 
     @property
     def incarnation(self) -> int:
-        """Number of the process at the other end. Counted up with every start of any node."""
+        """Number of the process at the other end, counted up with every start of any node."""
 
     @property
     def is_node_there(self) -> bool:
@@ -53,17 +53,17 @@ class Scheduler(Protocol):
 
     @property
     def now_ms(self) -> int:
-        """What the wall clock shows."""
+        """Wall clock time."""
 
     def rng(self, name: str) -> Random:
-        """A stream of random numbers that only the seed and the name decide."""
+        """Return a random stream that depends only on the seed and the name."""
 
     def later(self, delay_us: int, call: Callable[[], None]) -> Event: ...
 
 
 class ClientNetwork(Protocol):
     is_calm: bool
-    """Whether clients are to finish: none hangs up on purpose any more."""
+    """Set when clients have to finish: none disconnects on purpose any more."""
 
     def connect(self, caller: NetworkClient, to: Address) -> None:
-        """Connect a client. It is told how that went, later."""
+        """Connect a client; it is notified of the result later."""

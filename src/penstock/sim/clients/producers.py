@@ -1,11 +1,11 @@
-"""Producers: plain ones, which may or may not try again, and idempotent ones, which must.
+"""Producers: plain ones, which may or may not retry, and idempotent ones, which do.
 
-A producer makes batches at a pace of its own and has a few requests in flight. Every value it writes is found
-nowhere else: it names the producer, the partition and a number that counts up.
+A producer makes batches at its own pace and has a few requests in flight. Every value is unique: it contains the
+producer's name, the partition and a counter.
 
-An idempotent producer does as Kafka's clients do: the batches of a partition have sequences; after an error it
-waits until nothing of that partition is in flight and sends again, in order, what is not acknowledged. When
-the oldest of them is refused as out of order, the node has forgotten the producer: it asks for a new id.
+An idempotent producer follows Kafka's clients: the batches of a partition have sequences; after an error it waits
+until nothing of that partition is in flight, and resends unacknowledged batches in order. If the oldest of them is
+rejected as out of order, the node has forgotten the producer, which requests a new producer id.
 """
 
 from collections import deque
@@ -30,7 +30,7 @@ from penstock.wire.peers import Address
 
 ALL = -1
 IN_FLIGHT_MAX = 5
-"""Requests of an idempotent producer: a node remembers enough batches for as many."""
+"""Requests in flight of an idempotent producer; a node remembers the sequences of as many batches."""
 
 Identity = tuple[int, int]
 """Producer id and epoch."""
@@ -49,31 +49,31 @@ class ProducerPlan:
     topic: str
     acks: int
     survives: Survives
-    """What an acknowledged record of it must survive."""
+    """What its acknowledged records must survive."""
     is_idempotent: bool = False
     retries: bool = True
     in_flight_max: int = IN_FLIGHT_MAX
     batch_records_max: int = 5
     value_bytes_max: int = 100
     key_count: int = 0
-    """From how many keys it draws; 0 for records without a key."""
+    """Number of different keys; 0 for records without a key."""
     pace_us: int = 4_000
     timeout_ms: int = 5_000
     codec: Codec = Codec.NONE
     drops_link: float = 0.002
-    """How likely it hangs up at a tick, whatever is on its way."""
+    """Probability per tick that it disconnects, with requests in flight or not."""
 
 
 @dataclass
 class PartitionQueue:
-    """One partition's batches that are not acknowledged, by number."""
+    """Unacknowledged batches of one partition, by number."""
 
     waiting: deque[Batch] = field(default_factory=deque)
     flying: list[Batch] = field(default_factory=list)
     is_blocked: bool = False
-    """Something failed: nothing is sent until nothing flies."""
+    """A batch failed: nothing is sent until nothing is in flight."""
     is_known: bool = False
-    """Whether a batch was acknowledged since the topic's life began; said where lives end."""
+    """Whether a batch was acknowledged in the topic's current life; used for renewed topics only."""
     record_count: int = 0
     next_sequence: int = 0
 
@@ -81,7 +81,7 @@ class PartitionQueue:
         return min(batch.number for batch in (*self.waiting, *self.flying))
 
     def take_back(self, batches: list[Batch]) -> None:
-        """Have them wait again, each at its place."""
+        """Move batches from in flight back to waiting, in order."""
         self.flying = [each for each in self.flying if each not in batches]
         self.waiting = deque(sorted((*self.waiting, *batches), key=lambda each: each.number))
 
@@ -97,10 +97,10 @@ class Producer(TopicClient):
         self._requests_open = 0
         self._is_ready = False
         self._identity: Identity | None = None
-        """Producer id and epoch; None for a plain one, and while it is asked for."""
+        """Producer id and epoch; None for a plain producer, and while it is being requested."""
         self._sequences: dict[Batch, int] = {}
         self._sent_to: dict[int, Address] = {}
-        """The broker that got the last batch of each partition."""
+        """Broker that got the last batch of each partition."""
 
     @property
     def is_idle(self) -> bool:
@@ -150,7 +150,7 @@ class Producer(TopicClient):
             self._send(leader, batches)
 
     def _next(self, partition: int) -> Batch | None:
-        """The batch to send to a partition now, if there is one.
+        """Return the batch to send to a partition now, if any.
 
         Before it sends to a new leader, an idempotent producer waits until nothing is in flight to the old one, as
         librdkafka does. Otherwise a later batch could be written first.
@@ -207,11 +207,11 @@ class Producer(TopicClient):
         return build_batch([(each.key, each.value, now_ms) for each in batch.records], **options)
 
     def _identity_of(self, batch: Batch) -> Identity | None:
-        """Who writes a batch; None for a plain producer."""
+        """Return the producer id and epoch of a batch; None for a plain producer."""
         return self._identity
 
     def _is_current(self, sent_as: Identity | None) -> bool:
-        """Whether a refusal still says something, of a batch that was sent by this identity."""
+        """Return whether an error for a batch sent with this identity still matters."""
         return sent_as == self._identity
 
     def _send(self, leader: Address, batches: list[Batch]) -> None:
@@ -244,7 +244,7 @@ class Producer(TopicClient):
         by_partition = {batch.at.partition: batch for batch in batches}
         results = messages.read_produce(version, body)
         if sorted(each.partition for each in results) != sorted(by_partition):
-            raise ValueError(f"{self.name} asked about {sorted(by_partition)} and heard {results}")
+            raise ValueError(f"{self.name} sent {sorted(by_partition)} and got replies for {results}")
         for partition, code, base_offset, message in results:
             batch = by_partition[partition]
             if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
@@ -291,7 +291,7 @@ class Producer(TopicClient):
     # -- who it is -------------------------------------------------------------------------------------
 
     def _begin_anew(self) -> None:
-        """Become another producer, whose batches begin at sequence 0."""
+        """Get a new producer id; sequences restart at 0."""
         self._is_ready = False
         self._identity = None
         self._sequences.clear()

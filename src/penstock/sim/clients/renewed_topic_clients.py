@@ -1,12 +1,11 @@
-"""Clients of a topic that is renewed (`renewer`): some name it by its id, and with it one life of it, others by name.
+"""Clients of a topic that is deleted and created again (`topic_renewer`), by its id or by its name.
 
-By id, all is as it is with topics that stay; only that a life ends at any time. What was not acknowledged by then is
-given up, and in the next life the producer goes on with the sequence that comes next, as clients do: a log that does
-not know a producer lets it begin anywhere. For that reason nothing is sent behind the first batch of a life before
-that one is acknowledged.
+The id means one life of the topic. By id, all rules of other topics hold within a life, which may end at any time.
+Unacknowledged batches are then dropped, and in the next life the producer continues with its next sequence, as real
+clients do: a log that does not know a producer accepts any first sequence. So a producer sends its second batch in a
+life only after the first was acknowledged.
 
-By name, whatever was sent may end up in any life that there is from then on. So nothing is said of what must be there;
-only of what must not.
+By name, a batch may end up in the current or any later life. So no rule says what must be there, only what must not.
 """
 
 from typing import Any
@@ -29,7 +28,7 @@ from penstock.wire import Api
 
 
 class RenewedTopicClient(TopicClient):
-    """A client of a topic that may be another one when it is asked for again."""
+    """A client of a topic whose id may change."""
 
     def refreshed(self, seen: TopicMetadata) -> None:
         if seen.topic.id == self.topic.id:
@@ -39,7 +38,7 @@ class RenewedTopicClient(TopicClient):
 
 
 class ById(RenewedTopicClient):
-    """Says of which life all is. Never goes back to one that it has left, as a node may have it that is behind."""
+    """Names the topic's life in its events. Never returns to an earlier life that a stale node may still describe."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -62,11 +61,11 @@ class ById(RenewedTopicClient):
         return topic.id is not None and life_name(topic.name, topic.id) in self._left
 
     def life_begins(self) -> None:
-        """All that was known of the topic is of another life of it."""
+        """Forget what is known of the previous life."""
 
 
 class ByName(RenewedTopicClient):
-    """Has to do with whatever life there is."""
+    """Uses the topic by name, in whichever life it is."""
 
     def narrow(self, api: Api, low: int, high: int) -> tuple[int, int]:
         return low, min(high, TOPIC_IDS_FROM.get(api, high + 1) - 1)
@@ -120,7 +119,7 @@ class ConsumerById(ById, Consumer):
 
 class ConsumerByName(ByName, Consumer):
     def record(self, event: Event) -> None:
-        """What is read may be of any life: nothing else is told of it than that."""
+        """Record reads as `ReadByName`, since the life is unknown."""
         if isinstance(event, FetchReceived):
             values = [(each.offset, each.value) for each in event.records]
             event = ReadByName(event.consumer, event.at, values)
@@ -130,4 +129,4 @@ class ConsumerByName(ByName, Consumer):
 
 
 class LifeAuditor(ById, Auditor):
-    """Reads the last life."""
+    """Reads the last life of a topic."""

@@ -1,7 +1,7 @@
-"""Clients that ask for everything there is, and then do not read for seconds.
+"""Consumers that request everything, and then do not read their connection for seconds.
 
-What the node keeps for such a client is bounded, however much it asked for: whoever stalls looks, before it reads on,
-how many bytes its connection holds. What it reads then is checked as any consumer's is, although logs may have been
+The node's memory for such a client must be bounded, however much it requested: before it reads on, the client checks
+how many bytes its connection holds. What it then reads is checked as for any consumer, although logs may have been
 truncated, cleaned or deleted since the response began.
 """
 
@@ -13,11 +13,11 @@ from penstock.sim.clients.consumers import ConsumerPlan, Rereader
 from penstock.sim.world.tcp import Link
 
 SETTINGS: Final = {"client.buffers.max.bytes": str(1 << 20)}
-"""The least that may be set: steps are 8 KB."""
+"""The lowest allowed value: responses are read in steps of 8 KB."""
 
 STEP_BYTES: Final = 8 * 1024
 HELD_BYTES_MAX: Final = 16 * 1024 + STEP_BYTES + 2048
-"""What a transport takes before it pauses, a step, and what is around records."""
+"""The transport's high watermark, one step, and response fields around the records."""
 
 STALL_US_MAX: Final = 3_000_000
 
@@ -36,7 +36,9 @@ class SlowReader(Rereader):
 
     def _stall(self) -> None:
         self._stalled = [
-            cast(Link, line.link) for line in self._connections.values() if line.link is not None
+            cast(Link, connection.link)
+            for connection in self._connections.values()
+            if connection.link is not None
         ]
         for link in self._stalled:
             link.stop_reading()
@@ -48,7 +50,7 @@ class SlowReader(Rereader):
             held = link.far.held_bytes
             if held > HELD_BYTES_MAX:
                 raise Violation(
-                    f"BoundedMemory: {self.name} did not read, and {link.far.host} keeps {held} bytes for it, "
+                    f"BoundedMemory: {self.name} did not read, and {link.far.host} holds {held} bytes for it, "
                     f"expected at most {HELD_BYTES_MAX}"
                 )
             link.read_on()

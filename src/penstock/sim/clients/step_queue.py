@@ -1,6 +1,6 @@
-"""Steps that a client takes one after the other, a request each, over connections and processes of the node.
+"""A queue of steps, one request each, which a client takes in order across reconnects and restarts of nodes.
 
-A step stays the first until it says that it is done. It is taken again when it asks for that, and on a new connection.
+A step stays first until it calls `_done`. It is repeated when it calls `_again`, and on a new connection.
 """
 
 from collections import deque
@@ -16,20 +16,20 @@ class StepQueue:
         self._client = client
         self._steps: deque[Callable[[], None]] = deque()
         self._asked = 0
-        """Counts what was asked, and interruptions. What is heard of something earlier is nothing."""
+        """Counts requests and interruptions. Replies to earlier requests are ignored."""
         self._is_at_work = False
-        """Whether the first step has been taken, and waits for its answer, or to be taken again."""
+        """Whether the first step was taken, and waits for its reply or to be repeated."""
         self._paused_until_us = 0
         self._is_resumed = False
-        """Whether the connection has come so far that a step may be taken: its versions are known."""
+        """Whether the versions of the connection are known, so that steps may be taken."""
 
     def pause(self, duration_us: int) -> None:
-        """Take no step for a while. What is heard meanwhile counts."""
+        """Take no step for a while. Replies are still handled."""
         self._paused_until_us = self._client.context.schedule.now_us + duration_us
         self._client.later(duration_us, self._go_on)
 
     def _interrupt(self) -> None:
-        """Whatever is under way, its answer is not waited for."""
+        """Ignore the reply to the current request."""
         self._asked += 1
         self._is_at_work = False
 
@@ -41,13 +41,13 @@ class StepQueue:
             self._steps[0]()
 
     def _done(self) -> None:
-        """The first step is done: there may be another."""
+        """Finish the first step, and take the next one."""
         self._steps.popleft()
         self._is_at_work = False
         self._go_on()
 
     def _again(self, pause_us: int = 0) -> None:
-        """The same step once more, a little later."""
+        """Repeat the first step after a short pause."""
         asked = self._asked
 
         def again() -> None:

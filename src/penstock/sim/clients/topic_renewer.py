@@ -1,8 +1,8 @@
-"""Who renews a topic: creates it, lets it live for a while, deletes it, and creates it again.
+"""Renews a topic: creates it, keeps it for a while, deletes it, and creates it again.
 
-One thing is done after the other, again and again until it is known to be done, so that of every life of the topic it
-is known after which deletion it began. A topic is deleted by its id, mostly: that cannot hit the next life, however
-late it comes. What was asked by name and never answered can; so in the end that is waited for.
+Each request is repeated until it is known to be done, so that it is known after which deletion each life of the topic
+began. Mostly the topic is deleted by id, which cannot hit the next life, however late it takes effect. An unanswered
+deletion by name can, so at the end the renewer waits until it no longer can.
 """
 
 from dataclasses import dataclass, field
@@ -19,20 +19,20 @@ from penstock.sim.topic_lives import Deleted, DeletionLost, DeletionSent, LifeSt
 from penstock.wire import Api, read_response, write_request
 
 IDS_FROM = {Api.CREATE_TOPICS: 7, Api.DELETE_TOPICS: 6}
-"""From which version on a topic's id is told, and can be said."""
+"""First versions with topic ids."""
 
 BY_NAME = 0.2
-"""How likely a topic is deleted by its name."""
+"""Probability that a topic is deleted by name."""
 
 LATE_US_MAX = 40_000_000
-"""After so long a request that nobody answered has no effect any more."""
+"""After this time an unanswered request has no effect any more."""
 
 PASSING = frozenset({
     ErrorCode.NOT_CONTROLLER,
     ErrorCode.REQUEST_TIMED_OUT,
     ErrorCode.INVALID_REPLICATION_FACTOR,
 })  # fmt: skip
-"""What may be said while nodes come and go; the last, while too few are there."""
+"""Errors while nodes restart; the last one, while too few are up."""
 
 GONE = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 
@@ -43,12 +43,12 @@ class RenewalPlan:
 
     topic: str
     mean_us: int
-    """How long a life is."""
+    """Mean duration of a life."""
     replication: int = 3
     partitions_max: int = 3
     configs: dict[str, str] = field(default_factory=dict)
     producers: tuple[ProducerPlan, ...] = ()
-    """Who write to one life of it, by id."""
+    """Producers that use the topic id."""
     producers_by_name: tuple[ProducerPlan, ...] = ()
     consumers: tuple[ConsumerPlan, ...] = ()
     consumers_by_name: tuple[ConsumerPlan, ...] = ()
@@ -57,7 +57,7 @@ class RenewalPlan:
 class Phase(Enum):
     CREATING = "creating"
     FINDING = "finding"
-    """It is there, and its id is not known."""
+    """It exists, and its id is not known."""
     LIVING = "living"
     DELETING = "deleting"
 
@@ -71,9 +71,9 @@ class TopicRenewer(Client):
         self._phase = Phase.CREATING
         self._life: UUID | None = None
         self._past: set[UUID] = set()
-        """Lives that are over: metadata may still tell of them."""
+        """Deleted lives, which stale metadata may still contain."""
         self._by_name_us = -LATE_US_MAX
-        """When a deletion by name was asked for last of which nobody knows what became."""
+        """Time of the last unanswered deletion by name."""
 
     @property
     def is_idle(self) -> bool:
@@ -84,7 +84,7 @@ class TopicRenewer(Client):
         return self.context.schedule.now_us < self._by_name_us + LATE_US_MAX
 
     def finish(self) -> None:
-        """Let the topic live, from the next life on if it is about to end."""
+        """Stop deleting the topic; if it is being deleted, create it once more."""
         self._is_working = False
         if self._is_vague:
             left_us = self._by_name_us + LATE_US_MAX - self.context.schedule.now_us
@@ -147,7 +147,7 @@ class TopicRenewer(Client):
     def _found(self, version: int, body: memoryview) -> None:
         (seen,) = messages.read_metadata(version, body)
         if seen.code or seen.topic.id is None or seen.topic.id in self._past:
-            # The node has not heard yet; or the topic is gone again, by a deletion that was late.
+            # The node's metadata is stale; or a late deletion has removed the topic again.
             self._phase = Phase.CREATING
             self.again_soon(self.ready)
         else:
@@ -186,7 +186,7 @@ class TopicRenewer(Client):
             (row,) = read_response(Api.DELETE_TOPICS, version, body).responses
             code = int(row.error_code)
             if is_by_name and code in PASSING:
-                lost()  # who gave up waiting for it does not know either
+                lost()  # after a timeout the deletion may still take effect
             if code != ErrorCode.NONE and code not in GONE:
                 self._refused(f"deletes {topic}", code)
                 return

@@ -1,10 +1,10 @@
 """Clients that write in transactions.
 
-A transactional producer writes to some partitions, sometimes commits offsets of a group with it, and ends it one
-way or the other. A worker is a member of a group that reads, writes what it made of each record, and commits how far
-it has read, all in one transaction: each record it reads is to count once.
+A transactional producer writes to some partitions, sometimes commits offsets of a group too, and commits or aborts. A
+worker is a member of a group that reads records, writes a result for each, and commits its offsets, all in one
+transaction: each input record must have exactly one result.
 
-Both crash, forgetting everything; and stall, and go on as if nothing had been.
+Both crash and forget everything, or stall and continue.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from penstock.sim.clients.txn_plan import TxnSettings, TxnWork
 from penstock.wire import Api
 
 MEMBERS_FROM = 3
-"""The version of TxnOffsetCommit from which it names the member, and a coordinator can refuse one that is late."""
+"""First version of TxnOffsetCommit with the member's id and generation: a coordinator can reject stale members."""
 
 
 @dataclass(frozen=True)
@@ -32,14 +32,14 @@ class TransactionalPlan:
     survives: Survives
     is_version_2: bool = True
     is_shared: bool = False
-    """Another client has the same id."""
+    """Another client uses the same transactional id."""
     timeout_ms: int = 2_000
     group: str | None = None
-    """Whose offsets it commits, by name alone."""
+    """Group whose offsets it commits, without being a member."""
     aborts: float = 0.3
     crashes: float = 0.02
     stalls: float = 0.02
-    """How likely at a tick."""
+    """Probabilities per tick."""
     stall_ms_max: int = 4_000
     pace_us: int = 10_000
     rounds_max: int = 3
@@ -65,7 +65,7 @@ class TransactionalProducer(Client):
         self._names = 0
 
     def _ended(self, txn: Txn) -> None:
-        """The next begins at a tick."""
+        """Do nothing: the next transaction begins at a tick."""
 
     @property
     def is_idle(self) -> bool:
@@ -150,7 +150,7 @@ class WorkerPlan:
 
 
 class Worker(ClassicMember):
-    """Reads, processes, writes: in transactions, a member's positions with them."""
+    """A group member that reads, processes and writes in transactions which include its offsets."""
 
     def __init__(self, plan: WorkerPlan, context: ClientContext) -> None:
         fetching = ConsumerPlan(
@@ -226,7 +226,7 @@ class Worker(ClassicMember):
 
     def find_positions(self) -> None:
         if self.transactor.txn is not None:
-            return  # comes when that has ended
+            return  # follows when the transaction has ended
         super().find_positions()
 
     def positioned(self) -> None:
@@ -235,7 +235,7 @@ class Worker(ClassicMember):
     # -- transactions ----------------------------------------------------------------------------------
 
     def commit(self) -> None:
-        """Write what was made of what was read, and how far that is."""
+        """Write the results of the records read, and commit their offsets."""
         if not (self.is_working and self._read and self._is_positioned and self.transactor.is_ready):
             return
         self.stop_fetching()
@@ -264,7 +264,7 @@ class Worker(ClassicMember):
             if not self.is_asleep:
                 self.begin_fetching()
             return
-        # Where the group is now must be asked.
+        # The group's offsets must be fetched again.
         self._is_positioned = False
         turn = self._turn
 

@@ -1,8 +1,7 @@
-"""One transactional id as its producer drives it: found, initialised, then transaction after transaction.
+"""Drives one transactional id: finds its coordinator, initialises the producer, then runs transactions.
 
-What is to be done is an agenda of steps, one request each. A step is done again until it has an answer that counts,
-over connections and processes of the node; then comes the next. What cannot go on is aborted, and who is fenced
-forgets who it was and begins anew.
+Each transaction is a queue of steps, one request each. A step is repeated until it gets a final reply, across
+reconnects and restarts of nodes. A transaction that cannot continue is aborted, and a fenced producer starts over.
 
     transaction.version 1    AddPartitionsToTxn, Produce; AddOffsetsToTxn, TxnOffsetCommit; EndTxn
     transaction.version 2    Produce; TxnOffsetCommit; EndTxn, which gives the next epoch
@@ -48,7 +47,7 @@ from penstock.sim.clients.txn_plan import (
 from penstock.wire import Api
 
 STRAY_US_MAX = 30_000_000
-"""How long the network may hold up what was sent on a connection that its client has given up."""
+"""How long a request may still be in flight on a connection that its client has closed."""
 
 
 class Transactor(CoordinatorLookup):
@@ -57,7 +56,7 @@ class Transactor(CoordinatorLookup):
         self.txn: Txn | None = None
         self.committed_count = 0
         self._ended = ended
-        """Told of every transaction that is over."""
+        """Called after every transaction."""
         self._who = txn_messages.ProducerIdentity(terms.transactional_id)
         self._sequences: dict[int, int] = {}
         self._unacked: list[Batch] = []
@@ -65,18 +64,18 @@ class Transactor(CoordinatorLookup):
         self._added: set[int] = set()
         self._has_added = False
         self._unsure = 0
-        """How many commits were asked for of which it is not known that they were not done."""
+        """Number of sent commits that may have taken effect."""
         self._begun_ms = 0
         self._count = 0
         self._batch_count = 0
         self._inits_open = 0
-        """How often it has asked who it is without an answer."""
+        """Number of unanswered InitProducerId requests."""
         self._stray_until_us = 0
-        """Until then such a question may still be on its way, and fence it when it arrives."""
+        """Until then such a request may still be in flight, and fence this producer when it arrives."""
 
     def narrow(self, api: Api, low: int, high: int) -> tuple[int, int]:
         if api is Api.FIND_COORDINATOR and self._client.context.is_cluster:
-            low = max(low, 1)  # before, it knows of groups only
+            low = max(low, 1)  # version 0 supports groups only
         if self.terms.is_version_2:
             return max(low, VERSION_2_MIN.get(api, low)), high
         return low, min(high, VERSION_1_MAX.get(api, high))
@@ -89,7 +88,7 @@ class Transactor(CoordinatorLookup):
         return not self._steps and self._who.producer_id >= 0
 
     def resume(self) -> None:
-        """There is a new connection."""
+        """Continue on a new connection."""
         self._interrupt()
         self._is_resumed = True
         if self._who.producer_id < 0 and self._init not in self._steps:
@@ -99,7 +98,7 @@ class Transactor(CoordinatorLookup):
         self._go_on()
 
     def lose(self) -> None:
-        """The connection is gone."""
+        """The connection was lost."""
         self._interrupt()
         self._is_resumed = False
         while self._steps and self._steps[0] in (self._find, self._meet_topic):
@@ -130,12 +129,12 @@ class Transactor(CoordinatorLookup):
         return txn
 
     def abort(self) -> None:
-        """End the transaction that is open, unless its commit was asked for already."""
+        """Abort the open transaction, unless its commit was already sent."""
         if self.txn is not None and not self.txn.commit_sends:
             self._give_up()
 
     def forget(self) -> None:
-        """Its process is gone: nobody knows who it was, or what it was doing."""
+        """Forget the producer's identity and its transaction, as after a crash."""
         self._interrupt()
         self._steps.clear()
         self._leave_txn()
@@ -144,8 +143,8 @@ class Transactor(CoordinatorLookup):
     # -- what becomes of a step -------------------------------------------------------------------------
 
     def _judge(self, what: str, code: int, find: Callable[[], None] | None = None) -> bool:
-        """Whether a step was done; if not, see to what comes instead. `find` is how the coordinator is found, where it
-        is not the transactions'."""
+        """Return whether a step succeeded; if not, arrange what follows. `find` looks up the coordinator, if it is not
+        the transaction coordinator."""
         if code == ErrorCode.NONE:
             return True
         self._client.trace(f"{what} is refused: {code_name(code)}")
@@ -168,15 +167,15 @@ class Transactor(CoordinatorLookup):
         if code in MEMBER_GONE or self.terms.is_shared or now_us < self._stray_until_us:
             return True
         if self.txn is None:
-            # It may have been given an epoch that it has not heard of. A coordinator that has read its state anew
-            # does not know any more which one that was before: the record has no room for it.
+            # An InitProducerId whose reply was lost may have bumped the epoch. A coordinator that has reloaded its
+            # state does not know the previous epoch: the record does not contain it.
             return self._inits_open > 1
-        # When it began is written down by one node's clock, and looked at by the clock of the next one.
+        # The start time was taken from one node's clock, and the timeout is measured by another's.
         context = self._client.context
         return context.schedule.now_ms - self._begun_ms + context.skew_ms >= self.terms.timeout_ms
 
     def _give_up(self) -> None:
-        """Abort what is open."""
+        """Abort the open transaction."""
         self._steps.clear()
         self._interrupt()
         if self.txn is not None:
@@ -184,7 +183,7 @@ class Transactor(CoordinatorLookup):
         self._go_on()
 
     def _begin_anew(self) -> None:
-        """Somebody else is this transactional id now, or the coordinator ended what was open."""
+        """Start over: another producer took the transactional id, or the coordinator ended the transaction."""
         self.forget()
         self._steps.append(self._init)
         self._is_at_work = True
@@ -200,7 +199,7 @@ class Transactor(CoordinatorLookup):
     def _init(self) -> None:
         version, terms = self._version(Api.INIT_PRODUCER_ID), self.terms
         if version < EXPECTED_FROM:
-            # From now on it may be in an epoch that it has not heard of, and fenced in the one it knows.
+            # From now on its epoch may be bumped without its knowledge, and the known epoch fenced.
             self._become(txn_messages.ProducerIdentity(terms.transactional_id))
         expected = (self._who.producer_id, self._who.epoch)
         is_anew = expected[0] < 0
@@ -227,7 +226,7 @@ class Transactor(CoordinatorLookup):
     # -- writing ---------------------------------------------------------------------------------------
 
     def _open_round(self, records: dict[int, list[ProducedRecord]]) -> None:
-        """Make the batches of a round; they keep what they are, however often they are sent."""
+        """Build the batches of a round; retries send the same bytes."""
         assert self.txn is not None
         now_ms = self._client.context.schedule.now_ms
         for partition, written in sorted(records.items()):
@@ -360,7 +359,7 @@ class Transactor(CoordinatorLookup):
         txn = self.txn
         assert txn is not None
         if not commit and not self.terms.is_version_2 and not self._has_added and not self._unacked:
-            self._end_known(TxnEnd.ABORTED)  # the coordinator never heard of it
+            self._end_known(TxnEnd.ABORTED)  # the coordinator does not know of it
             return
         if commit:
             txn.commit_sends += 1
@@ -382,7 +381,7 @@ class Transactor(CoordinatorLookup):
         if code == ErrorCode.INVALID_TXN_STATE and not (commit or self.terms.is_version_2 or self._has_added):
             code = ErrorCode.NONE  # its partitions were never added: there is nothing to abort
         if code == ErrorCode.INVALID_TXN_STATE and commit:
-            # Too late to commit, and there is nothing to abort.
+            # The coordinator has already ended it: too late to commit, and nothing to abort.
             self._client.trace(f"EndTxn is refused: {code_name(code)}")
             self._client.record(RequestRefused(self._client.name, "EndTxn", code, self._is_due(code)))
             self._begin_anew()
@@ -393,7 +392,7 @@ class Transactor(CoordinatorLookup):
         if producer_id >= 0:
             self._become(txn_messages.ProducerIdentity(self.terms.transactional_id, producer_id, epoch))
         elif has_left:
-            # What was not acknowledged may be in the log, or not: its sequences cannot be used again.
+            # Unacknowledged batches may or may not be in the log: their sequences cannot be reused.
             self._steps.append(self._init)
         self._end_known(TxnEnd.COMMITTED if commit else self._end_unasked())
 

@@ -1,4 +1,4 @@
-"""What transactional producers say and hear, in any version; beside `messages`."""
+"""Requests and replies of transactional producers, in any version. See also `messages`."""
 
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ from penstock.wire import Api, read_response, write_request
 
 
 class ProducerIdentity(NamedTuple):
-    """Who a transactional producer is."""
+    """Identity of a transactional producer."""
 
     transactional_id: str
     producer_id: int = -1
@@ -16,7 +16,7 @@ class ProducerIdentity(NamedTuple):
 
 
 def add_partitions(version: int, who: ProducerIdentity, topic: str, partitions: list[int]) -> bytes:
-    """As clients ask, which is up to version 3: later ones are for brokers."""
+    """Versions up to 3, which clients use; later ones are for brokers."""
     make = request_classes(Api.ADD_PARTITIONS_TO_TXN, version)
     entity = make.AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=who.transactional_id,
@@ -98,7 +98,7 @@ def end_txn(version: int, who: ProducerIdentity, *, commit: bool) -> bytes:
 class EndTxnReply(NamedTuple):
     code: int
     producer_id: int
-    """And the epoch: what the producer is from now on; -1 where the version does not tell."""
+    """Producer id and epoch from now on; -1 if the version does not have them."""
     epoch: int
 
 

@@ -1,4 +1,4 @@
-"""What a transaction is to do and by which terms, and what is made of a coordinator's refusals."""
+"""Settings and contents of transactions, and the meaning of error codes to a transactional producer."""
 
 from dataclasses import dataclass, field
 
@@ -16,17 +16,17 @@ VERSION_1_MAX = {
     Api.TXN_OFFSET_COMMIT: 4,
     Api.END_TXN: 4,
 }
-"""The last versions that a client of `transaction.version` 1 speaks."""
+"""Last versions used with `transaction.version` 1."""
 VERSION_2_MIN = {Api.PRODUCE: 12, Api.TXN_OFFSET_COMMIT: 5, Api.END_TXN: 5}
 
 EXPECTED_FROM = 3
-"""The version of InitProducerId in which a producer can say who it was."""
+"""First version of InitProducerId that sends the producer's current id and epoch."""
 
 ELSEWHERE = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
-"""Another node coordinates now, or will."""
+"""Another node is the coordinator now, or will be."""
 
 NOT_YET = frozenset({ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.CONCURRENT_TRANSACTIONS})
-"""Nothing was done; ask again."""
+"""The request had no effect; retry."""
 AGAIN = NOT_YET | {
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_COORDINATOR,
@@ -52,18 +52,18 @@ MEMBER_GONE = frozenset({
     ErrorCode.STALE_MEMBER_EPOCH,
     ErrorCode.REBALANCE_IN_PROGRESS,
 })  # fmt: skip
-"""What is said of a member that the group has gone on without."""
+"""Errors of a member that the group has rebalanced without."""
 
 
 @dataclass
 class TxnWork:
-    """What one transaction is to do."""
+    """The contents of one transaction."""
 
     rounds: list[dict[int, list[ProducedRecord]]]
-    """Records by partition; a request each."""
+    """Records by partition, one Produce request per round."""
     commit: bool
     member: Membership | None = None
-    """For which group offsets are committed with it."""
+    """Member whose offsets are committed with it."""
     topic: messages.TopicName | None = None
     positions: dict[int, Position] = field(default_factory=dict)
 
@@ -72,9 +72,9 @@ class TxnWork:
 class TxnSettings:
     transactional_id: str
     topic: str
-    """Where it writes to."""
+    """Topic that it writes to."""
     is_version_2: bool
     timeout_ms: int
     survives: Survives
     is_shared: bool = False
-    """Others use the id too: to be fenced is nothing strange."""
+    """Other producers use the same transactional id: fencing is expected."""

@@ -1,7 +1,7 @@
-"""The operator of a quorum whose voters are in its log: adds controllers to the voters and removes them (KIP-853).
+"""The operator of a dynamic quorum: adds controllers to the voters and removes them (KIP-853).
 
-It asks who votes and who follows (DescribeQuorum), and then for one change (AddRaftVoter, RemoveRaftVoter). Any of
-that may fail at any time, and is tried again later with what is true then. Once there are three voters, two stay.
+It requests voters and observers (DescribeQuorum), and then one change (AddRaftVoter or RemoveRaftVoter). Any of these
+may fail, and is tried again later with the new state. Once there are three voters, at least two stay.
 """
 
 from typing import Any
@@ -23,7 +23,7 @@ PASSING = frozenset({
     ErrorCode.DUPLICATE_VOTER,
     ErrorCode.VOTER_NOT_FOUND,
 })  # fmt: skip
-"""What it may be told while nodes come and go, and voters change."""
+"""Errors that it may get while nodes restart and voters change."""
 
 CHANGE_TIMEOUT_MS = 5_000
 
@@ -49,7 +49,7 @@ class VoterChanger(Client):
         self._is_ready = False
 
     def narrow(self, api: Api, low: int, high: int) -> tuple[int, int]:
-        """Only the latest DescribeQuorum tells directories."""
+        """Only the latest version of DescribeQuorum has directory ids."""
         return (2, high) if api is Api.DESCRIBE_QUORUM else (low, high)
 
     def _plan(self) -> None:

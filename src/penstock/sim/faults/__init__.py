@@ -1,1 +1,1 @@
-"""What goes wrong in a run: crashes, cuts, disks in trouble, files damaged, lost or put back."""
+"""Faults of a run: crashes, cuts, disks in trouble, files damaged, lost or rolled back."""

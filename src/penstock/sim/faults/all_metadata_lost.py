@@ -1,9 +1,9 @@
-"""The last thing that befalls a cluster: all nodes lose their metadata at once, or have an older state of it.
+"""The last fault of a run with rollbacks: all nodes lose their metadata at once, or get an older state of it.
 
-Everything was read, and all nodes are down. The metadata log of each is removed, or put back as it was at an earlier
-stop; what a node knows of the log's end (`meta/metadata-synced`) goes too, or stays. Then all of them start, and
-somebody creates the topics that are gone. Whether the nodes refuse to start or not: a record that is on a disk before
-is on it afterwards, in its partition or in a stray. That is `RecordsAreKept`.
+Everything was read, and all nodes are down. The metadata log of each node is removed, or put back as it was at an
+earlier stop; the record of its end (`meta/metadata-synced`) is removed or kept. Then all nodes start, and a client
+creates the topics again. Rule `RecordsAreKept`: every record that was on a disk before is still on it, in its
+partition or in a stray, even if nodes refuse to start.
 """
 
 from collections.abc import Callable, Iterable
@@ -26,7 +26,7 @@ from penstock.vfs import MemoryDisk
 from penstock.wire import Api
 
 LASTS_US = 100_000_000
-"""How long the nodes run: longer than a broker looks for a controller, and than deleted files stay."""
+"""How long the nodes run: longer than a broker waits for a controller, and than deleted files are kept."""
 
 Records = set[tuple[Offset, bytes]]
 
@@ -40,7 +40,7 @@ class AllMetadataLost:
         rng: Random,
         trace: Callable[[str], None],
     ) -> None:
-        """`topics` are those whose records nothing takes away: neither compaction, nor retention, nor a client."""
+        """`topics` have neither compaction nor retention, and no client deletes their records."""
         self._machines = machines
         self._copies = copies
         self._topics = frozenset(topics)
@@ -49,7 +49,7 @@ class AllMetadataLost:
         self._before: dict[Machine, dict[TopicPartition, Records]] = {}
 
     def begin(self) -> None:
-        """All are down: take the metadata away, and start them."""
+        """Remove or roll back the metadata of all nodes, which are down, and start them."""
         rng = self._rng
         goes_back, knows_end = rng.random() < 0.5, rng.random() < 0.3
         for machine in self._machines:
@@ -66,19 +66,19 @@ class AllMetadataLost:
             machine.start()
 
     def check(self) -> None:
-        """RecordsAreKept: nothing that was on a disk is gone from it."""
+        """RecordsAreKept: raise if a record that was on a disk is missing."""
         for machine, before in self._before.items():
             after = self._records_on(machine.disk)
             for at, records in before.items():
                 gone = sorted(records - after.get(at, set()))
                 if gone:
                     raise Violation(
-                        f"RecordsAreKept: {machine.host} had {len(records)} records of {at}, and {len(gone)} are gone "
-                        f"since its metadata is, the first at {gone[0][0]}"
+                        f"RecordsAreKept: {machine.host} had {len(records)} records of {at} and lost {len(gone)} "
+                        f"with its metadata, the first at {gone[0][0]}"
                     )
 
     def _records_on(self, disk: MemoryDisk) -> dict[TopicPartition, Records]:
-        """By partition, what is in it, or in strays of it."""
+        """Return the records of each partition, including those in its strays."""
         logs = layout_of(disk, DATA).logs
         found: dict[TopicPartition, Records] = {}
         for entry in disk.list_dir(logs):
@@ -89,7 +89,7 @@ class AllMetadataLost:
 
 
 class TopicCreator(Client):
-    """Creates topics once; what is there already stays."""
+    """Creates topics once, unless they exist."""
 
     def __init__(self, topics: Iterable[TopicPlan], context: ClientContext) -> None:
         super().__init__("creator", context)

@@ -1,4 +1,4 @@
-"""What goes wrong in a run: crashes, stops, pauses, cuts and resets, as often as the scenario says."""
+"""Triggers the faults of a run at random times: crashes, stops, pauses, cuts, resets and disk faults."""
 
 from collections.abc import Callable
 from random import Random
@@ -17,9 +17,9 @@ from penstock.sim.world.schedule import Schedule
 
 CUT_US_MAX = 10_000_000
 PAUSE_US_MAX = 10_000_000
-"""Longer than sessions last, and requests wait."""
+"""Longer than sessions and request timeouts."""
 HARM_ATTEMPTS = 20
-"""How often it is looked whether a disk may be harmed now, before its machine is started as it is."""
+"""How often it is checked whether a disk may be harmed now, before its machine starts with the disk as it is."""
 
 
 class Faults:
@@ -41,7 +41,7 @@ class Faults:
         self._is_over = False
         self._is_ending = False
         self._doomed: dict[Machine, Harm] = {}
-        """What is to happen to the disks of machines once they are down."""
+        """Harm to do to the disks of machines once they are down."""
         self._disks = DiskTroubles(
             self._plan.disks, schedule.rng("disk troubles"), schedule.later, self._trouble_disk
         )
@@ -81,7 +81,7 @@ class Faults:
         self._schedule.later(round(self._rng.expovariate(1 / mean_us)) + 1, again)
 
     def end(self) -> None:
-        """Nothing breaks any more, and what is broken is mended."""
+        """End all faults, and repair what is broken."""
         self._is_over = True
         self._network.is_calm = True
         self._network.heal()
@@ -93,11 +93,11 @@ class Faults:
             machine.disarm()
             if machine.has_faults:
                 machine.has_faults = False
-                machine.kill()  # whatever is left of its faults goes with the process
+                machine.kill()  # its remaining faults end with the process
             self.start_again(machine)
 
     def leave(self) -> None:
-        """Who goes down now stays down."""
+        """Do not restart machines any more."""
         self._is_ending = True
 
     # -- machines --------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ class Faults:
     # -- disks -----------------------------------------------------------------------------------------
 
     def _harm(self) -> None:
-        """Have a machine go down, and something happen to its disk before it comes back."""
+        """Take a machine down, and harm its disk before it starts again."""
         rng = self._rng
         machine = rng.choice(self._cluster.machines)
         harm = self._plan.harm
@@ -162,14 +162,14 @@ class Faults:
             machine.cut_power()
 
     def _spoil(self) -> None:
-        """Have bits of a disk change under its node."""
+        """Flip bits of a disk while its node runs."""
         machine = self._rng.choice(self._cluster.machines)
         node = machine.node
         if machine.state is State.UP and isinstance(node, Node) and self._cluster.may_be_harmed(machine):
             machine.flip_unread(node.context.replicas.directory.logs.values())
 
     def _trouble_disk(self, rng: Random) -> Callable[[], None] | None:
-        """Have the disk of a broker fail; what has it work again."""
+        """Make the disk of a broker fail; return the function that ends it, or None if no disk may fail now."""
         machine = rng.choice([each for each in self._cluster.machines if each.is_broker])
         node = machine.node
         if machine.state is not State.UP or not isinstance(node, Node):
@@ -181,7 +181,7 @@ class Faults:
         return machine.end_trouble
 
     def _harm_soon(self, machine: Machine, harm: Harm, attempts: int) -> None:
-        """Harm a disk as soon as it may be, and start the machine; without, where that takes too long."""
+        """Harm a disk as soon as that is allowed, then start the machine; after `attempts`, start it unharmed."""
 
         def attempt() -> None:
             if machine.state is not State.DOWN:
@@ -189,7 +189,7 @@ class Faults:
             may_wipe = self._cluster.may_lose_metadata(machine)
             may_be_harmed = self._cluster.may_be_harmed(machine)
             if machine.has_given_up and may_wipe and not may_be_harmed:
-                # Its records may be all that there are of something.
+                # Its records may be the only copies.
                 machine.lose_metadata()
                 self._doomed.pop(machine, None)
                 self.start_again(machine)
@@ -213,7 +213,7 @@ class Faults:
     # -- the network -----------------------------------------------------------------------------------
 
     def _cut(self) -> None:
-        """Cut some hosts from the others, both ways or one; clients are on any side, or on both."""
+        """Cut some hosts from the others, both ways or one way; clients are on either side, or on both."""
         rng = self._rng
         hosts = [each.host for each in self._cluster.machines]
         some = rng.sample(hosts, rng.randint(1, max(1, len(hosts) // 2)))

@@ -1,7 +1,6 @@
-"""What happens to a disk, mostly while its machine is down: bits of it change, or all of it is gone.
+"""Damage to disks, mostly while their machine is down: flipped bits and lost metadata.
 
-A disk gives back what was written to it, or it fails; now and then it does neither. Which file is hit is a matter of
-chance among kinds first (`Target`), so that the few small ones are hit as often as the many large ones.
+The kind of file (`Target`) is drawn first, so that the few small files are hit as often as the many large ones.
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,13 +16,13 @@ from penstock.vfs.files import remove_tree
 from penstock.vfs.memory import MemoryFile
 
 FLIPS_MAX = 3
-"""Bits that change together: a sector goes bad, not a bit."""
+"""Bits that change together: sectors go bad, not single bits."""
 SPAN_BYTES = 64
-"""How near to each other they are."""
+"""Range in which they change."""
 
 
 class Target(Enum):
-    """A kind of files that may be hit, as shell patterns below the data directory."""
+    """Kinds of files that may be hit, as shell patterns below the data directory."""
 
     RECORDS = "*/logs/*/*.log"
     INDEXES = "*/logs/*/*index"
@@ -33,13 +32,13 @@ class Target(Enum):
 
 
 PARTITIONS = (Target.RECORDS, Target.RECORDS, Target.INDEXES, Target.PRODUCERS)
-"""Of what a broker has; records as often as all the rest."""
+"""Files of a broker; records are hit as often as all others together."""
 QUORUM = (Target.METADATA, Target.SNAPSHOTS)
-"""Of what a voter has."""
+"""Files of a voter."""
 
 
 def flip_bits(disk: MemoryDisk, targets: tuple[Target, ...], rng: Random) -> str | None:
-    """Change some bits of a file for good; what was done, or None where there is no such file."""
+    """Flip some bits of a file durably; return a description, or None if there is no such file."""
     target = rng.choice(targets)
     paths = [path for path in _files(disk, DATA) if _fits(path, target)]
     if not paths:
@@ -53,10 +52,10 @@ def flip_bits(disk: MemoryDisk, targets: tuple[Target, ...], rng: Random) -> str
 
 
 def flip_unread(disk: MemoryDisk, logs: Iterable[Log], rng: Random) -> str | None:
-    """Change some bits that the node which has these logs open will read from the disk, if it reads them; what was
-    done, or None where there are none. What it has written or read itself is in the memory of its machine.
+    """Flip some bits that the node with these open logs has not read yet; return a description, or None if there are
+    none. What the node has written or read is in the page cache.
 
-    Whether the change is there after a power cut is a matter of chance, as with everything that nobody has synced.
+    As with all unsynced changes, it is random whether the flip survives a power cut.
     """
     unread = [
         (segment.ref.path, segment.checked_to, segment.checked_from)
@@ -74,14 +73,14 @@ def flip_unread(disk: MemoryDisk, logs: Iterable[Log], rng: Random) -> str | Non
 
 
 def remove_metadata(disk: MemoryDisk) -> None:
-    """Take the metadata log away, as somebody would who is told that it is damaged."""
+    """Remove the metadata log, as an operator does when it is damaged."""
     logs = layout_of(disk, DATA).logs
     remove_tree(disk, f"{logs}/{METADATA_TOPIC}-0")
     disk.sync_dir(logs)
 
 
 def cut_metadata(disk: MemoryDisk, rng: Random) -> str | None:
-    """Take the end of the metadata log away, or change bits near it; what was done, or None where there is no log."""
+    """Cut off the end of the metadata log, or flip bits near it; return a description, or None if there is no log."""
     paths = [path for path in _files(disk, DATA) if _fits(path, Target.METADATA)]
     if not paths:
         return None
@@ -100,7 +99,7 @@ def cut_metadata(disk: MemoryDisk, rng: Random) -> str | None:
 
 
 def _flip(file: MemoryFile, begin: int, end: int, rng: Random) -> int:
-    """Change some bits that are near each other between two positions; where the first may be."""
+    """Flip some bits close to each other between two positions; return the start of the damaged range."""
     start = rng.randrange(begin, end)
     end = min(start + SPAN_BYTES, end)
     for position in (rng.randrange(start, end) for _ in range(rng.randint(1, FLIPS_MAX))):
@@ -115,7 +114,7 @@ def _fits(path: str, target: Target) -> bool:
 
 
 def _files(disk: MemoryDisk, directory: str) -> Iterator[str]:
-    """All files that have something in them; none on a disk that is new."""
+    """Yield all files that are not empty."""
     for entry in disk.list_dir(directory) if disk.stat(directory) else ():
         path = f"{directory}/{entry.name}"
         if entry.is_dir:

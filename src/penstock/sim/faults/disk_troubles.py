@@ -1,12 +1,12 @@
-"""Disks that fail for a while, and work again: full, read-only, failing for one log or for all, or slow.
+"""Disks that fail for a while: full, read-only, failing for one log or for all, or slow.
 
-    full         nothing can be written that takes room (ENOSPC); what is deleted makes room
-    read-only    nothing can be changed at all (EROFS)
+    full         writes that need room fail (ENOSPC); deleting frees room
+    read-only    every change fails (EROFS)
     failing      writes, syncs or reads of some files fail (EIO)
-    slow         a sync takes seconds: a thread that waits for it is busy; an event loop that does stands still
+    slow         a sync takes seconds and blocks its thread, or the event loop if it runs there
 
-One disk is in trouble at a time, so that the other replicas of each partition are well. A trouble outlives the
-process: a node that gives up because it cannot write its metadata finds the same disk when it starts again.
+One disk is in trouble at a time, so that the other replicas of each partition work. A trouble outlives the process: a
+node that exits because it cannot write its metadata gets the same disk when it starts again.
 """
 
 import errno
@@ -22,7 +22,7 @@ from penstock.vfs.faulty import Rule
 TROUBLE_US_MAX: Final = 20_000_000
 
 ROOM_BYTES_MAX: Final = 3000
-"""What a disk that is said to be full has left: some batches fit."""
+"""Room left on a full disk: some batches fit."""
 
 SYNC_S_MAX: Final = 5.0
 
@@ -40,15 +40,15 @@ FAILING: Final = (Trouble.READ_ONLY, Trouble.WRITES_FAIL, Trouble.SYNCS_FAIL, Tr
 
 
 class ActiveTrouble(NamedTuple):
-    """What is wrong with one disk now."""
+    """The current trouble of one disk."""
 
     kind: Trouble
     path: str
-    """A shell pattern: the files that it is about."""
+    """Shell pattern of the affected files."""
     room_bytes: int = 0
-    """Of a full disk."""
+    """Room left on a full disk."""
     sync_s: float = 0.0
-    """Of a slow one: how long a sync takes."""
+    """Duration of a sync on a slow disk."""
 
     def __str__(self) -> str:
         return self.kind.value if self.path == "*" else f"{self.kind.value} of {self.path}"
@@ -56,17 +56,17 @@ class ActiveTrouble(NamedTuple):
 
 @dataclass(frozen=True)
 class DiskPlan:
-    """How often disks get into trouble, and into which."""
+    """Kinds and frequency of disk troubles."""
 
     troubles: tuple[Trouble, ...] = ()
     mean_us: int = 0
-    """Between the end of one trouble and the next."""
+    """Mean time between the end of one trouble and the start of the next."""
 
     def __bool__(self) -> bool:
         return bool(self.troubles)
 
     def beside(self, other: "DiskPlan") -> "DiskPlan":
-        """Both: whatever comes sooner."""
+        """Return a plan with the troubles of both, at the higher frequency."""
         if not self or not other:
             return self or other
         return DiskPlan((*self.troubles, *other.troubles), min(self.mean_us, other.mean_us))
@@ -76,7 +76,7 @@ NO_TROUBLES: Final = DiskPlan()
 
 
 def draw_trouble(plan: DiskPlan, logs: list[str], rng: Random) -> ActiveTrouble:
-    """`logs` are the directories of partitions on the disk, by name."""
+    """Draw a trouble; `logs` are the names of partition directories on the disk."""
     kind = rng.choice(plan.troubles)
     if kind is Trouble.FULL:
         return ActiveTrouble(kind, "*", room_bytes=rng.choice((0, rng.randrange(ROOM_BYTES_MAX))))
@@ -100,7 +100,7 @@ _CHANGES: Final = (
 
 
 def apply_trouble(trouble: ActiveTrouble, disk: FaultyDisk) -> Rule | None:
-    """Have a disk misbehave until its rules are cleared; the rule by which syncs fail, if they do."""
+    """Make a disk fail until its rules are cleared; return the rule by which syncs fail, if they do."""
     kind, path = trouble.kind, trouble.path
     if kind is Trouble.FULL:
         disk.capacity = disk.used + trouble.room_bytes
@@ -121,7 +121,7 @@ def apply_trouble(trouble: ActiveTrouble, disk: FaultyDisk) -> Rule | None:
 
 
 class DiskTroubles:
-    """Has disks of machines fail, one after the other."""
+    """Makes disks fail, one at a time."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class DiskTroubles:
         later: Callable[[int, Callable[[], None]], object],
         begin: Callable[[Random], Callable[[], None] | None],
     ) -> None:
-        """`begin` gets a disk into trouble, and returns what ends it; None if no disk may be now."""
+        """`begin` makes a disk fail and returns the function that ends it, or None if no disk may fail now."""
         self._plan = plan
         self._rng = rng
         self._later = later
@@ -156,6 +156,6 @@ class DiskTroubles:
         self.start()
 
     def end(self) -> None:
-        """All disks work from now on."""
+        """End the current trouble, and start no other."""
         self._is_over = True
         self._mend()

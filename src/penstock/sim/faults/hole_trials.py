@@ -1,15 +1,15 @@
-"""What a log decides after files of it were damaged or lost, tried on a copy of a disk whenever a node goes down.
+"""Damages a copy of a node's disk whenever the node goes down, and reads the copy.
 
     the node stops, is killed, or loses power
-    its disk is copied; in the copy one partition loses something (`lose`):
-        a bit of a transaction marker flips; a segment goes, or becomes empty, or shorter; an index or a snapshot goes
-    the copy is opened, and a reader of committed records reads all of the partition
-    every producer commits another transaction there, and the reader reads again; so after a restart
+    its disk is copied; in the copy one partition is damaged (`lose`): a bit of a transaction marker flips; a segment
+        is removed, emptied or truncated; an index or a snapshot is removed
+    the copy is opened, and a read_committed consumer reads the whole partition
+    every producer commits another transaction there, and the consumer reads again; once more after a restart
 
-The node itself goes on with its disk as it was: the run is the same with and without trials. What the readers get is
-recorded (`ReadAfterLoss`), and `NoDecisionFromHole` compares it with what became of the transactions.
+The node itself continues with the undamaged disk: the run is the same with and without trials. The records read are
+recorded (`ReadAfterLoss`), and `NoDecisionFromHole` compares them with the states of the transactions.
 
-Only what a log can notice is taken from it: segments that its checkpoint knows, up to the size that it knows.
+Only losses that a log can detect are tried: of segments in its checkpoint, up to the size noted there.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -35,7 +35,7 @@ from penstock.vfs.files import read_file
 
 EVERYTHING = 1 << 30
 NOW_MS = 0
-"""Nothing in a trial depends on the time: no topic has settings."""
+"""Trials do not depend on time, since no topic has settings."""
 
 
 class Loss(NamedTuple):
@@ -48,7 +48,7 @@ class Loss(NamedTuple):
 
 
 def lose(disk: MemoryDisk, rng: Random) -> Loss | None:
-    """Take something from a partition; None where there is nothing to take."""
+    """Damage a partition; return None if there is nothing to damage."""
     kinds: list[Callable[[MemoryDisk, Random], Loss | None]] = [_flip_marker, _lose_segment, _lose_companion]
     rng.shuffle(kinds)
     return next(filter(None, (each(disk, rng) for each in kinds)), None)
@@ -135,8 +135,7 @@ def _lose_companion(disk: MemoryDisk, rng: Random) -> Loss | None:
 
 
 def read_committed(log: Log) -> Iterator[ReadRecord]:
-    """What a consumer at isolation level read_committed is given, as Kafka's clients filter it. It seeks over what it
-    is told to be damaged."""
+    """Yield what a read_committed consumer gets, filtered as Kafka's clients do. It seeks past damaged records."""
     offset, end = log.log_start, log.last_stable
     while offset < end:
         try:
@@ -163,10 +162,10 @@ def read_committed(log: Log) -> Iterator[ReadRecord]:
 
 
 def commit_more(log: Log, still_open: Collection[ProducerId]) -> set[Offset]:
-    """Have every producer of a log commit another transaction; its records' offsets. A coordinator aborts first what
-    is `still_open`; of all others it knows that their last transaction has ended."""
+    """Let every producer of a log commit another transaction; return the offsets of the records. Transactions of
+    `still_open` producers are aborted first, as a coordinator does; the others have ended."""
     offsets = set()
-    coordinator_epoch = 2**30  # no coordinator here has come so far
+    coordinator_epoch = 2**30  # higher than any coordinator epoch of a run
     known = {*log.producers.by_id, *(each.producer_id for each in log.producers.in_doubt.values())}
     for producer_id in sorted(known):
         producer = log.producers.by_id.get(producer_id)
@@ -195,7 +194,7 @@ def _end(log: Log, producer_id: ProducerId, epoch: int, coordinator_epoch: int, 
 
 
 class HoleTrials:
-    """Runs trials, with chance of its own."""
+    """Runs trials, with a random stream of their own."""
 
     def __init__(
         self, rng: Random, record: Callable[[ReadAfterLoss], None], trace: Callable[[str], None]
@@ -233,7 +232,7 @@ class HoleTrials:
 
 @contextmanager
 def opened(disk: MemoryDisk, boot_id: str) -> Iterator[LogDirectory]:
-    """A data directory without its metadata log, as a process has it that is killed in the end."""
+    """Open a data directory without its metadata log, and abandon it as a killed process does."""
     directory = open_directory(
         disk, DATA, now_ms=NOW_MS, rng=Random(0), settings_of=lambda _: LogSettings(), boot_id=boot_id
     )

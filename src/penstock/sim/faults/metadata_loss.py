@@ -1,8 +1,8 @@
-"""Voters that come back without the end of their metadata log: a torn write that was none, a file that shrank.
+"""Voters that lose the end of their metadata log while they are down.
 
-A machine goes down, and while it is down the last segment of its metadata log is cut somewhere, or bits near its end
-change. What is gone may have been synced, acknowledged and committed. Other voters have it: until the machine has
-fetched it again, no other machine loses anything of its metadata log.
+The last segment of the metadata log is truncated somewhere, or bits near its end flip. The lost records may have been
+synced, acknowledged and committed. Other voters have them: until the machine has fetched them again, no other machine
+loses any of its metadata log.
 """
 
 from collections.abc import Callable
@@ -22,14 +22,14 @@ class MetadataLoss:
         later: Callable[[int, Callable[[], None]], object],
         cluster: SimCluster,
     ) -> None:
-        """`mean_us` is between two losses; 0 for none."""
+        """`mean_us` is the mean time between two losses; 0 for none."""
         self._mean_us = mean_us
         self._cluster = cluster
         self._machines = [each for each in cluster.machines if each.is_voter]
         self._rng = rng
         self._later = later
         self._chosen: Machine | None = None
-        """Goes down, to come back without the end of its log."""
+        """The machine that goes down to lose the end of its log."""
         self._is_over = False
 
     def start(self) -> None:
@@ -53,7 +53,7 @@ class MetadataLoss:
         self.start()
 
     def before_start(self, machine: Machine) -> None:
-        """A machine is down, and is about to be started."""
+        """Damage the log of the chosen machine before it starts again."""
         if machine is not self._chosen:
             return
         self._chosen = None
@@ -63,12 +63,12 @@ class MetadataLoss:
     def _may_lose(self, machine: Machine) -> bool:
         if any(has_lost_metadata(each) for each in self._machines if each is not machine):
             return False
-        # Where voters come and go, those that have what is lost here may leave with it.
+        # Where voters change, those that have the lost records may be removed.
         return not self._cluster.changes_voters or self._cluster.can_vote_without(machine)
 
 
 def has_lost_metadata(machine: Machine) -> bool:
-    """Whether it lost the end of its metadata log, and is not known to have it back."""
+    """Return whether a machine lost the end of its metadata log, and is not known to have it back."""
     if not machine.lacks_metadata:
         return False
     node = machine.node

@@ -1,12 +1,12 @@
-"""Files of a stopped node vanish, shrink, or go back to an older state, before it starts again.
+"""Removes, truncates or rolls back files of a stopped node before it starts again.
 
-One node at a time, while the others have everything: then it must start, and have all of it back from them.
+One node at a time, while the others have everything: the node must start, and get everything back from them.
 
     __cluster_metadata-0     removed, or put back as it was at an earlier stop
-    a partition              removed, or put back, or its last segment cut
+    a partition              removed, or put back, or its last segment truncated
     a small file             removed: recovery points, high watermarks, cleaner points, leader epochs
 
-In the end it befalls all nodes at once (`amnesia`).
+At the end of the run all nodes lose their metadata at once (`all_metadata_lost`).
 """
 
 from collections.abc import Callable
@@ -25,10 +25,10 @@ from penstock.vfs import MemoryDisk, make_dirs_durably, read_file, remove_tree, 
 
 METADATA = f"{METADATA_TOPIC}-0"
 COPIES_MAX = 3
-"""Older states that are kept of each disk."""
+"""Older states kept of each disk."""
 
 Files = dict[str, bytes]
-"""Of a directory, by name."""
+"""Files of a directory, by name."""
 
 
 class RollbackKind(Enum):
@@ -43,7 +43,7 @@ class RollbackKind(Enum):
 OF_METADATA = (RollbackKind.METADATA_GONE, RollbackKind.METADATA_BACK)
 SMALL = (ck.RECOVERY_POINTS, ck.HIGH_WATERMARKS, ck.CLEANER_POINTS)
 BESIDE = (names.LEADER_EPOCHS,)
-"""Files of a partition that are made anew from its log at a start; indexes are when they are used."""
+"""Files of a partition that are rebuilt from its log at start. (Indexes are rebuilt on first use.)"""
 
 
 class Rollbacks:
@@ -55,7 +55,7 @@ class Rollbacks:
         later: Callable[[int, Callable[[], None]], object],
         trace: Callable[[str], None],
     ) -> None:
-        """`mean_us` is between two machines that go down for it; 0 for none."""
+        """`mean_us` is the mean time between two rollbacks; 0 for none."""
         self._mean_us = mean_us
         self._cluster = cluster
         self._rng = rng
@@ -64,7 +64,7 @@ class Rollbacks:
         self._chosen: Machine | None = None
         self._is_over = False
         self.copies: dict[Machine, list[dict[str, Files]]] = {each: [] for each in cluster.machines}
-        """Of each machine, the directories as they were at some earlier stops."""
+        """Directories of each machine as they were at earlier stops."""
 
     def start(self) -> None:
         if self._mean_us:
@@ -84,7 +84,7 @@ class Rollbacks:
         self.start()
 
     def before_start(self, machine: Machine) -> None:
-        """A machine is down, and is about to be started."""
+        """Damage the files of the chosen machine before it starts again, and sometimes copy the directories."""
         if not self._mean_us or self._is_over:
             return
         if machine is self._chosen:
@@ -111,10 +111,10 @@ class Rollbacks:
             machine.lacks_metadata = True
         else:
             forget_boot(machine.disk)
-            machine.lost_power = machine.is_doubted = True
+            machine.lost_power = machine.is_distrusted = True
 
     def _do(self, kind: RollbackKind, disk: MemoryDisk, copies: list[dict[str, Files]]) -> str | None:
-        """What was done, or None where there is nothing to do it to."""
+        """Apply a rollback; return a description, or None if there is nothing to apply it to."""
         name = METADATA
         if kind not in OF_METADATA:
             partitions = [each for each in directories(disk) if each != METADATA]
@@ -133,7 +133,7 @@ class Rollbacks:
 
 
 def directories(disk: MemoryDisk) -> list[str]:
-    """Of partitions, the metadata log's included."""
+    """Return the directories of partitions, including the metadata log."""
     logs = layout_of(disk, DATA).logs
     if disk.stat(logs) is None:
         return []
@@ -161,7 +161,7 @@ def take_away(disk: MemoryDisk, name: str) -> str | None:
 
 
 def put_back(disk: MemoryDisk, name: str, copy: dict[str, Files]) -> str | None:
-    """The directory as it was; None where the copy has none."""
+    """Restore a directory from a copy; return None if the copy does not have it."""
     if name not in copy or take_away(disk, name) is None:
         return None
     path = f"{layout_of(disk, DATA).logs}/{name}"
@@ -172,7 +172,7 @@ def put_back(disk: MemoryDisk, name: str, copy: dict[str, Files]) -> str | None:
 
 
 def forget_boot(disk: MemoryDisk) -> None:
-    """Whoever puts back a backup removes what says that a kill has lost nothing (`docs/storage.md`)."""
+    """Remove the boot marker, as an operator does when restoring a backup (`docs/storage.md`)."""
     path = f"{layout_of(disk, DATA).meta}/{BOOT}"
     if disk.stat(path) is not None:
         disk.remove(path)

@@ -1,10 +1,10 @@
-"""A cost model for CPU on the event loop: virtual time stands still while a node works, so work is charged instead.
+"""A cost model for CPU time on the event loop. Virtual time stands still while a node works, so work is charged.
 
-Each record that is decoded on a node's loop costs RECORD_US. The charge moves the node's own clock (`clock_ns`) until
-the event is over, and no event may cost more than HELD_US_MAX: that is the rule `HeldLoop`. What a node does beside
-its loop costs nothing here, since others are served meanwhile.
+Each record decoded on a node's loop costs RECORD_US. The cost advances the node's clock (`clock_ns`) until the event
+ends. The rule `HeldLoop` limits the cost of one event to HELD_US_MAX. Work beside the loop costs nothing, since the
+loop serves other clients meanwhile.
 
-Records are decoded on the loop in one place, `Log.context`; while costs are charged, that is watched.
+`Log.stage` is the only place that decodes records on the loop; `charging` wraps its validation.
 """
 
 from collections.abc import Iterator
@@ -17,18 +17,18 @@ from penstock.sim.checkers.violation import Violation
 from penstock.storage import log as log_module
 
 RECORD_US: Final = 10
-"""Some machine that is ten times as slow as the one on which a record was found to take 1.3 us."""
+"""About ten times the measured 1.3 us, for slow machines."""
 
 HELD_US_MAX: Final = 20_000
 
 
 class LoopCosts:
-    """What the event that happens now has cost its node."""
+    """The cost of the current event."""
 
     def __init__(self) -> None:
         self.us = 0
         self.most_us = 0
-        """Of one event so far."""
+        """Highest cost of one event so far."""
 
     def begin(self) -> None:
         self.us = 0
@@ -44,7 +44,7 @@ class LoopCosts:
 
 @contextmanager
 def charging(costs: LoopCosts | None) -> Iterator[None]:
-    """Charge what is decoded; None for not at all."""
+    """Charge decoded records to `costs`; do nothing if it is None."""
     if costs is None:
         yield
         return

@@ -1,19 +1,19 @@
-"""The machine: a disk, and the node's processes on it, one after the other.
+"""A machine: a disk, and the successive processes of one node on it.
 
-    kill         the process is gone; the disk has everything that was written
-    power cut    the same, and of what was not synced the disk has some
-    stop         the node is asked to go, and says when it has
-    pause        the process is stopped where it is (SIGSTOP), and goes on after a while
-    flips        while there is no process, bits of the disk change; or while there is one
-    wipe         the same, and there is another disk, which is empty
-    ailment      the disk fails or is slow for a while (`disk_troubles`), whatever becomes of the process
+    kill         the process ends; the disk keeps everything that was written
+    power cut    the process ends; of what was not synced, the disk keeps a random part
+    stop         the node stops cleanly
+    pause        the process is stopped (SIGSTOP) and resumed later
+    flips        bits of the disk change, while a process runs or while none does
+    wipe         the disk is replaced by an empty one
+    trouble      the disk fails or is slow for a while (`disk_troubles`), also over restarts of the process
 
-After a failed sync the kernel shows bytes that the disk does not have. The process that saw it fail writes them
-again; the next one cannot know. So a kill after a failed sync is a power cut here: who has such a disk restarts the
-machine.
+After a failed sync the kernel's page cache has bytes that the disk does not have. The process that saw the failure
+writes them again; the next process cannot know of it. So a kill after a failed sync counts as a power cut here, as
+operators restart a machine with such a disk.
 
-Either kind of crash comes between two events, or in the middle of one: at the n-th change of the disk from now. At
-that moment the disk is copied, and the copy is what the next process finds.
+A kill or a power cut happens between two events or within one: at the n-th change of the disk from now. At that
+moment the disk is copied, and the next process gets the copy.
 """
 
 import asyncio
@@ -42,16 +42,16 @@ from penstock.vfs import FaultyDisk, MemoryDisk, Vfs
 from penstock.vfs.faulty import Rule
 
 ALONE = "127.0.0.1"
-"""The host of a node that is no cluster."""
+"""Host of a single node."""
 KAFKA_PORT, CONTROLLER_PORT = 9092, 9093
 LISTENER, CONTROLLER = "PLAINTEXT", "CONTROLLER"
 DOOR_PORTS = {"http": 8080, "line": 9090}
 
 LONELY = "initial.broker.registration.timeout.ms"
-"""Named by a broker that gives up because it has found no controller for long, as it may where the network is cut."""
+"""Named in the error of a broker that found no controller in time, which is allowed while the network is cut."""
 
 STOP_US_MAX = 60_000_000
-"""A stop that takes longer never ends."""
+"""A stop that takes longer is a violation."""
 
 START_US_MAX = 60_000_000
 
@@ -97,35 +97,35 @@ class Machine:
         has_faults: bool = False,
         may_have_trouble: bool = False,
     ) -> None:
-        """`later_config` is in force once the node was ready for the first time."""
+        """`later_config` applies once the node was ready for the first time."""
         self.disk = MemoryDisk()
         self.host = host
         self.number = number
         """The node's id."""
         self.state = State.DOWN
         self.incarnation = 0
-        """Of the process that runs, or ran last; processes of all machines are counted together."""
+        """Number of the current or last process, counted over all machines."""
         self.process_count = 0
         self.on_down: Callable[[], None] = lambda: None
-        """Called whenever there is no process any more."""
+        """Called whenever the process has ended."""
         self.is_timed = host == ALONE
-        """Whether a start or a stop may not take for ever, as it may where others are waited for."""
+        """Whether a start or a stop has a deadline. In a cluster it may have to wait for other nodes."""
         self.has_faults = has_faults
-        """Whether the disk fails now and then."""
+        """Whether the disk fails sometimes."""
         self.trouble: ActiveTrouble | None = None
-        """What is wrong with the disk for now."""
+        """Current trouble of the disk."""
         self.has_run = False
-        """Whether its process has done anything since somebody reset this."""
+        """Whether its process has run anything since this was reset."""
         self.lost_power = False
-        """Whether it may lack what it once had. Who can tell that it has it again resets this."""
-        self.is_doubted = False
-        """Whether it stopped uncleanly, so that others may think so; the same."""
+        """Whether it may have lost data. `is_in_sync` resets this."""
+        self.is_distrusted = False
+        """Whether it stopped uncleanly, so that the controller may assume lost data. `is_in_sync` resets this."""
         self.is_spoilt = False
-        """Whether its disk is not what its node has written: bits have flipped."""
+        """Whether its disk was damaged: bits have flipped."""
         self.lacks_metadata = False
-        """Whether it lost the end of its metadata log. Who can tell that it has it again resets this."""
+        """Whether it lost the end of its metadata log. `has_lost_metadata` resets this."""
         self.has_given_up = False
-        """Whether its node has refused to go on with such a disk. It needs another one."""
+        """Whether its node has refused to run on a damaged disk, which must be replaced."""
         self._schedule = schedule
         self._network = network
         self._recorder = recorder
@@ -135,20 +135,20 @@ class Machine:
         self._clock = clock
         self._incarnations = incarnations or count(1)
         self._boot = 1
-        """How often the machine was started: it is with each power cut."""
+        """Number of boots; each power cut adds one."""
         self._rng = schedule.rng(f"machine {number}")
         self._world: SimWorld | None = None
         self._node: NodeLike | None = None
         self._failing_sync: Rule | None = None
         self._may_have_trouble = may_have_trouble
         self._faulty: FaultyDisk | None = None
-        """Where the disk may ail: the process sees the disk through it."""
+        """The process's view of a disk that may get into trouble."""
         self._deadline: Event | None = None
-        """When a start or a stop is taking too long."""
+        """Timer of a start or a stop."""
 
     @property
     def boot_id(self) -> str:
-        """Which start of the machine this is, as its nodes are told."""
+        """Identifies this boot of the machine to its node."""
         return f"{self.host}, boot {self._boot}"
 
     # -- starting --------------------------------------------------------------------------------------
@@ -181,7 +181,7 @@ class Machine:
             if world.is_alive:
                 self._node = node
                 node.start(lambda: self._ready(world, node), lambda reason: self._failed(world, reason))
-                # Without other controllers' connections no quorum makes a node ready.
+                # A quorum needs connections between controllers before its nodes are ready.
                 if self._config.cluster.is_controller:
                     self._network.listen(world, CONTROLLER_PORT, lambda: node.connection(CONTROLLER))
         except (KafkaError, BadSetting) as error:
@@ -228,7 +228,7 @@ class Machine:
                 self._network.listen(world, DOOR_PORTS[name], partial(node.door, name))
 
     def _failed(self, world: SimWorld, reason: str) -> None:
-        """The node gives up."""
+        """The node refused to start or to continue."""
         if not world.is_alive:
             return
         is_lonely = LONELY in reason and not self.is_timed and not self._network.is_calm
@@ -260,8 +260,8 @@ class Machine:
         is_power_cut: Callable[[], bool],
         happens: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Crash in the middle of something: before the n-th change or sync of the disk from now. What kind of crash,
-        and whether it happens at all, is asked when it is due."""
+        """Crash before the n-th change or sync of the disk from now. `is_power_cut` and `happens` are called at that
+        moment."""
         left = changes
         disk = self.disk
 
@@ -280,12 +280,12 @@ class Machine:
         disk.on_change = disk.on_sync = strike
 
     def disarm(self) -> None:
-        """Forget a crash that was to come."""
+        """Cancel a pending `crash_within`."""
         self.disk.on_change = self.disk.on_sync = None
 
     def _die(self, disk: MemoryDisk, *, is_power_cut: bool) -> None:
         self.disarm()
-        self.is_doubted = True
+        self.is_distrusted = True
         what = "loses power" if is_power_cut else "is killed"
         self._trace(f"{what} while {self.state.value}")
         self.disk = disk
@@ -295,7 +295,7 @@ class Machine:
         self.on_down()
 
     def stop(self) -> None:
-        """Ask the node to go."""
+        """Stop the node cleanly."""
         if self.state is not State.UP:
             return
         world, node = self._world, self._node
@@ -326,50 +326,50 @@ class Machine:
     # -- while it is down ------------------------------------------------------------------------------
 
     def flip_bits(self, targets: tuple[Target, ...]) -> None:
-        """Have the disk change some of what it holds."""
+        """Flip some bits on the disk."""
         done = flip_bits(self.disk, targets, self._rng)
         if done is not None:
             self._trace(done)
-            self.is_spoilt = self.lost_power = self.is_doubted = True
+            self.is_spoilt = self.lost_power = self.is_distrusted = True
 
     def lose_files(self) -> None:
-        """Have a partition lose a segment or a part of one, a transaction marker, an index or a snapshot."""
+        """Damage a partition: remove a segment or part of it, a transaction marker, an index or a snapshot."""
         lost = lose(self.disk, self._rng)
         if lost is not None:
             self._trace(lost.what)
-            self.is_spoilt = self.lost_power = self.is_doubted = True
+            self.is_spoilt = self.lost_power = self.is_distrusted = True
 
     def flip_unread(self, logs: Iterable[Log]) -> None:
-        """The same while the node runs, and has these logs open: it finds out when it reads."""
+        """Flip bits that a running node, which has these logs open, has not read yet."""
         disk = self.disk
         hook, disk.on_change = disk.on_change, None  # the node has changed nothing
         done = flip_unread(disk, logs, self._rng)
         disk.on_change = hook
         if done is not None:
             self._trace(done)
-            self.is_spoilt = self.lost_power = self.is_doubted = True
+            self.is_spoilt = self.lost_power = self.is_distrusted = True
 
     def spoil_metadata(self, done: str | None) -> None:
-        """The end of the metadata log is gone; the node is to bear that."""
+        """Note that the metadata log lost its end; `done` describes how, or is None if it did not."""
         if done is not None:
             self._trace(done)
             self.lacks_metadata = True
 
     def wipe(self) -> None:
-        """Put in an empty disk."""
+        """Replace the disk by an empty one."""
         self._trace("gets an empty disk")
         self.disk = MemoryDisk()
         self.is_spoilt = self.has_given_up = False
-        self.lost_power = self.is_doubted = True
+        self.lost_power = self.is_distrusted = True
 
     def lose_metadata(self) -> None:
-        """Take away what it has of the metadata log, which is damaged: other voters have it. Its records stay."""
+        """Remove its damaged metadata log, which other voters have. Its partitions stay."""
         self._trace("is rid of its metadata log")
         remove_metadata(self.disk)
         self.has_given_up = False
 
     def make_unwatched(self, make_node: MakeNode) -> None:
-        """From now on nobody looks into its nodes, and they may refuse to start."""
+        """Use unwatched nodes from now on, which may refuse to start."""
         self._make_node = make_node
         self.is_spoilt = True
         self.on_down = lambda: None
@@ -377,15 +377,15 @@ class Machine:
     # -- a disk that fails for a while -----------------------------------------------------------------
 
     def begin_trouble(self, trouble: ActiveTrouble) -> None:
-        """Have the disk fail from now on."""
+        """Make the disk fail from now on."""
         self.trouble = trouble
         self._trace(f"has a disk that {trouble}")
-        self.lost_power = True  # what it could not write or sync is not there
+        self.lost_power = True  # what it cannot write or sync is missing
         if self._faulty is not None and self.state is not State.DOWN:
             self._failing_sync = apply_trouble(trouble, self._faulty)
 
     def end_trouble(self) -> None:
-        """Have the disk work again."""
+        """Make the disk work again."""
         self.trouble = None
         self.lost_power = True  # until it has caught up
         self._trace("has a disk that works")
@@ -393,7 +393,7 @@ class Machine:
             self._faulty.clear()
 
     def _sleep(self, seconds: float) -> None:
-        """An operation of the disk takes long: its thread waits for it, or, on the loop, everybody."""
+        """Delay a disk operation: on a thread its callback is late; on the loop the whole process stands still."""
         if self._world is None or self._world.is_beside:
             if self._world is not None:
                 self._world.slept(seconds)
@@ -411,7 +411,7 @@ class Machine:
     # -- standing still --------------------------------------------------------------------------------
 
     def pause(self) -> None:
-        """Stop the process where it is."""
+        """Stop the process (SIGSTOP)."""
         if self._world is not None and not self._world.is_paused:
             self._trace("is stopped where it is")
             self._world.pause()
@@ -433,7 +433,7 @@ class Machine:
 
     @property
     def node(self) -> NodeLike | None:
-        """The node of the process that runs."""
+        """The node of the current process."""
         return self._node
 
     @property

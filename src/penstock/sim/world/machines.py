@@ -1,4 +1,4 @@
-"""All machines of a run, and which of them may lose power now."""
+"""All machines of a run, and which faults each may suffer now."""
 
 from collections.abc import Callable
 from itertools import count
@@ -61,11 +61,11 @@ class SimCluster:
 
     @property
     def addresses(self) -> tuple[Address, ...]:
-        """Where clients are served."""
+        """Addresses of the brokers' Kafka listeners."""
         return self.doors(KAFKA_PORT)
 
     def doors(self, port: int) -> tuple[Address, ...]:
-        """The brokers' addresses with this port."""
+        """Addresses of the brokers with this port."""
         return tuple(Address(each.host, port) for each in self.machines if each.is_broker)
 
     @property
@@ -73,7 +73,7 @@ class SimCluster:
         return sum(each.process_count for each in self.machines)
 
     def when_down(self, call: Callable[[Machine], None]) -> None:
-        """Have somebody called whenever a machine has no process any more."""
+        """Call a function whenever a machine's process has ended."""
         for machine in self.machines:
             machine.on_down = lambda each=machine: call(each)  # type: ignore[misc]
 
@@ -83,7 +83,7 @@ class SimCluster:
     def may_lose_power(self, machine: Machine) -> bool:
         others = [each for each in self.machines if each is not machine]
         if self._power_cuts is PowerCuts.FEW:
-            return all(is_in_sync(each) for each in others if each.is_doubted)
+            return all(is_in_sync(each) for each in others if each.is_distrusted)
         if self._power_cuts is PowerCuts.SOME:
             return all(is_in_sync(each) for each in others if each.lost_power)
         return self._power_cuts is PowerCuts.ANY
@@ -94,18 +94,18 @@ class SimCluster:
         return all(is_in_sync(each) for each in self.machines if each is not machine and each.lost_power)
 
     def may_be_harmed(self, machine: Machine) -> bool:
-        """Whether every other has back what it may have lost: what is gone here is there."""
+        """Return whether every other machine has recovered what it may have lost, so that it has what is lost here."""
         others = [each for each in self.machines if each is not machine]
         return all(each.trouble is None and (not each.lost_power or is_in_sync(each)) for each in others)
 
     def may_lose_metadata(self, machine: Machine) -> bool:
-        """Whether all others have the same metadata log, up to the same epoch. A voter that forgets what it has, and
-        whom it has voted for, can then help nobody to lead who lacks anything."""
+        """Return whether all other machines have the same metadata log, up to the same epoch. A voter that then loses
+        its log and its vote cannot elect a leader that lacks committed records."""
         ends = {_quorum_end(each) for each in self.machines if each is not machine}
         return len(ends) == 1 and None not in ends and self.can_vote_without(machine)
 
     def can_vote_without(self, machine: Machine) -> bool:
-        """Whether the other voters are a majority, and all of them have the same metadata log."""
+        """Return whether the other voters are a majority, and all of them have the same metadata log."""
         for node in (each.node for each in self.machines if each is not machine):
             if isinstance(node, Node) and node.quorum.is_leader:
                 voting = {each.key.id for each in node.quorum.voters}
@@ -116,7 +116,7 @@ class SimCluster:
 
 
 def _quorum_end(machine: Machine) -> tuple[LeaderEpoch, Offset] | None:
-    """How far a voter has come; None if it is not there."""
+    """Return the epoch and log end of a voter; None if it is not up."""
     node = machine.node
     if machine.state is not State.UP or not isinstance(node, Node) or node.quorum.is_recovering:
         return None
@@ -124,8 +124,8 @@ def _quorum_end(machine: Machine) -> tuple[LeaderEpoch, Offset] | None:
 
 
 def is_in_sync(machine: Machine) -> bool:
-    """Whether it has everything again that a crash may have taken from it: it is in sync wherever it has a replica, as
-    it knows from what was committed after it came back; and bits that flipped are found, and mended."""
+    """Return whether a machine has recovered everything that a crash may have taken: all its replicas are in the ISR,
+    according to its own image, and flipped bits were found and repaired."""
     node = machine.node
     if machine.state is not State.UP or not isinstance(node, Node):
         return False
@@ -136,12 +136,12 @@ def is_in_sync(machine: Machine) -> bool:
                 return False
     if machine.is_spoilt and not are_records_sound(machine.disk):
         return False
-    machine.lost_power = machine.is_doubted = False
+    machine.lost_power = machine.is_distrusted = False
     return True
 
 
 CLUSTER_ID = "s5qUyFm7T7uGmIa1834mZQ"
-"""Of clusters whose settings name them."""
+"""Cluster id, where the settings name one."""
 
 
 def _quorum_settings(plan: ClusterPlan, number: int, *, is_new: bool) -> dict[str, str]:
@@ -158,7 +158,7 @@ def _quorum_settings(plan: ClusterPlan, number: int, *, is_new: bool) -> dict[st
 
 
 def _config(scenario: Scenario, number: int, host: str, *, is_new: bool = True) -> NodeConfig:
-    """The settings of a node; `is_new` before the cluster is there, whose first controller begins alone."""
+    """Return the settings of a node. `is_new` until the cluster exists, whose first controller starts alone."""
     plan = scenario.cluster
     has_doors = scenario.doors is not None
     try:
@@ -185,4 +185,4 @@ def _config(scenario: Scenario, number: int, host: str, *, is_new: bool = True) 
             ),
         )
     except BadSetting as error:
-        raise Violation(f"NodeLives: the settings of {host} are refused: {error}") from error
+        raise Violation(f"NodeLives: the settings of {host} are invalid: {error}") from error

@@ -1,11 +1,11 @@
-"""Who reaches whom: hosts, the ports that processes listen on, and what lies between.
+"""The simulated network: hosts, listening ports and connections.
 
-Bytes of one connection are neither lost, doubled nor swapped: TCP sees to that. What a network that drops, doubles and
-reorders does to those who use TCP is what happens here: bytes come late or stall, connections break, and what was
-asked on them is asked again on others, while the first question is still on its way. Between two sets of hosts the
-network may be cut, also in one direction alone: bytes wait, and nobody new is connected, until it is healed.
+As with TCP, bytes of one connection are not lost, duplicated or reordered. Packet loss shows as it does to users of
+TCP: bytes arrive late or stall, connections break, and clients repeat requests on new connections while the first
+request may still be in flight. The network can be cut between two sets of hosts, also in one direction only: bytes
+wait, and new connections fail, until it is healed.
 
-Clients are at a host of their own, `CLIENTS`, as far as cuts go.
+For cuts, all clients are on one host, `CLIENTS`.
 """
 
 import asyncio
@@ -25,13 +25,13 @@ __all__ = ["CLIENTS", "KERNEL_BYTES_MAX", "Link", "Network", "NetworkClient"]
 CLIENTS = "clients"
 
 SYN_RETRY_US = (1_000_000, 2_000_000, 4_000_000)
-"""When who dials and hears nothing tries again, as Linux does; after the last it gives up."""
+"""Delays between unanswered SYN packets, as in Linux; after the last one the connection attempt fails."""
 
 EPHEMERAL_PORT_MIN = 20_000
 
 
 class Listener(NamedTuple):
-    """A port that a process listens on."""
+    """A process that listens on a port."""
 
     world: SimWorld
     accept: Callable[[], asyncio.BufferedProtocol]
@@ -43,47 +43,47 @@ class Network:
         self.trace = trace
         self.rng = schedule.rng("network")
         self.is_calm = False
-        """Nothing is reset any more and nobody stops reading: for the end of a run, when everyone is to finish."""
+        """No more resets and stalls: set at the end of a run, when clients must finish."""
         self.hiccups = 0.01
-        """How likely a piece of a stream is held up for long."""
+        """Probability that a piece of a stream is delayed for long."""
         self.splits = 0.3
-        """How likely only a part of what is there arrives."""
-        self._doors: dict[Address, Listener] = {}
-        self._dark: set[str] = set()
-        """Hosts without power: nobody there even refuses."""
+        """Probability that only a part of the bytes in flight arrives."""
+        self._listeners: dict[Address, Listener] = {}
+        self._unpowered: set[str] = set()
+        """Hosts without power, which do not even refuse connections."""
         self._cut: set[tuple[str, str]] = set()
-        """From which host to which nothing comes through."""
+        """Pairs of source and target host between which nothing arrives."""
         self._links: list[Link] = []
         self._link_count = 0
 
     # -- processes -------------------------------------------------------------------------------------
 
     def listen(self, world: SimWorld, port: int, accept: Callable[[], asyncio.BufferedProtocol]) -> None:
-        self._doors[Address(world.host, port)] = Listener(world, accept)
+        self._listeners[Address(world.host, port)] = Listener(world, accept)
 
     def stop_listening(self, host: str) -> None:
-        for address in [each for each in self._doors if each.host == host]:
-            del self._doors[address]
+        for address in [each for each in self._listeners if each.host == host]:
+            del self._listeners[address]
 
     def powered(self, host: str) -> None:
-        """The machine runs; what it knew of before a power cut, it tells who still believes in it that it is over."""
-        self._dark.discard(host)
+        """A machine runs again: it resets connections that its peers kept open over the power cut."""
+        self._unpowered.discard(host)
         for link in self._links:
             if host in (link.near.host, link.far.host):
                 self.schedule.later(self.rng.randrange(2_000_000), lambda each=link: each.break_silence(host))  # type: ignore[misc]
 
     def node_died(self, host: str, *, is_power_cut: bool) -> None:
-        """The process behind all connections of a host is gone; its world has ended already."""
+        """The process of a host has ended: end its connections."""
         self.stop_listening(host)
         if is_power_cut:
-            self._dark.add(host)
+            self._unpowered.add(host)
         for link in self._links:
             if host in (link.near.host, link.far.host):
                 link.lose(host, is_power_cut=is_power_cut)
         self._forget_old()
 
     def resumed(self, host: str) -> None:
-        """The process at a host goes on."""
+        """A paused process runs again."""
         for link in self._links:
             if host in (link.near.host, link.far.host):
                 link.nudge_all()
@@ -91,14 +91,14 @@ class Network:
     # -- connecting ------------------------------------------------------------------------------------
 
     def connect(self, caller: NetworkClient, to: Address) -> None:
-        """A client dials; it is told how it went after a while."""
+        """Connect a client; it is notified of the result later."""
 
-        def arrived(door: Listener) -> None:
+        def arrived(listener: Listener) -> None:
             end = ClientEndpoint(caller, CLIENTS)
-            self._join(end, to, door)
+            self._join(end, to, listener)
             self.soon(end.connected)
 
-        self._knock(CLIENTS, to, arrived, lambda _: caller.refused())
+        self._attempt(CLIENTS, to, arrived, lambda _: caller.refused())
 
     def dial(
         self,
@@ -107,13 +107,13 @@ class Network:
         protocol: StreamProtocol,
         failed: Callable[[bool], None],
     ) -> None:
-        """The same for a process of a node."""
+        """Connect a process of a node."""
 
-        def arrived(door: Listener) -> None:
+        def arrived(listener: Listener) -> None:
             if not world.is_alive:
                 return
             end = NodeTransport(world, Address(world.host, self._next_port()), to)
-            self._join(end, to, door)
+            self._join(end, to, listener)
 
             def connected() -> None:
                 if end.is_over:
@@ -126,30 +126,30 @@ class Network:
         def not_connected(refused: bool) -> None:
             world.later(0, lambda: failed(refused))
 
-        self._knock(world.host, to, arrived, not_connected)
+        self._attempt(world.host, to, arrived, not_connected)
 
-    def _knock(
+    def _attempt(
         self, host: str, to: Address, arrived: Callable[[Listener], None], failed: Callable[[bool], None]
     ) -> None:
         patience = list(SYN_RETRY_US)
 
-        def knock() -> None:
-            if to.host in self._dark or self.is_cut(host, to.host) or self.is_cut(to.host, host):
+        def attempt() -> None:
+            if to.host in self._unpowered or self.is_cut(host, to.host) or self.is_cut(to.host, host):
                 if patience:
-                    self.schedule.later(patience.pop(0), knock)
+                    self.schedule.later(patience.pop(0), attempt)
                 else:
                     failed(False)
                 return
-            door = self._doors.get(to)
-            if door is None or not door.world.is_alive:
+            listener = self._listeners.get(to)
+            if listener is None or not listener.world.is_alive:
                 self.soon(lambda: failed(True))
             else:
-                arrived(door)
+                arrived(listener)
 
-        self.soon(knock)
+        self.soon(attempt)
 
-    def _join(self, near: Endpoint, to: Address, door: Listener) -> None:
-        far = NodeTransport(door.world, to, Address(near.host, self._next_port()))
+    def _join(self, near: Endpoint, to: Address, listener: Listener) -> None:
+        far = NodeTransport(listener.world, to, Address(near.host, self._next_port()))
         self._link_count += 1
         link = Link(self, self._link_count, near, far)
         self._forget_old()
@@ -157,9 +157,9 @@ class Network:
 
         def meet() -> None:
             if not far.is_over:
-                far.meet(door.accept())
+                far.meet(listener.accept())
 
-        door.world.later(0, meet)
+        listener.world.later(0, meet)
 
     def _next_port(self) -> int:
         return EPHEMERAL_PORT_MIN + self._link_count
@@ -171,18 +171,18 @@ class Network:
 
     @property
     def is_whole(self) -> bool:
-        """Whether nobody is cut from anybody."""
+        """Return whether no hosts are cut from each other."""
         return not self._cut
 
     def is_cut(self, source: str, target: str) -> bool:
         return bool(self._cut) and (source, target) in self._cut
 
     def cut(self, sources: Iterable[str], targets: Iterable[str]) -> None:
-        """From now on nothing comes through this way."""
+        """Stop all traffic from the sources to the targets."""
         self._cut |= {(source, target) for source in sources for target in targets}
 
     def heal(self, *, breaks: float = 0.0) -> None:
-        """Everything comes through again; of the connections that stood, some have been given up meanwhile."""
+        """Restore all traffic; each connection over a cut is reset with probability `breaks`."""
         cut, self._cut = self._cut, set()
         for link in self._links:
             hosts = link.near.host, link.far.host
@@ -193,7 +193,7 @@ class Network:
                     link.nudge_all()
 
     def reset_one(self) -> None:
-        """Break a connection that somebody uses, if there is one."""
+        """Reset an open connection, if there is one."""
         open_links = [link for link in self._links if not link.is_over]
         if open_links and not self.is_calm:
             self.rng.choice(open_links).reset()
@@ -204,7 +204,7 @@ class Network:
         self.schedule.later(self.delay_us(), call)
 
     def delay_us(self) -> int:
-        """In steps, so that several things arrive in one turn of the node's loop."""
+        """Draw a delay, in steps, so that several messages arrive in one tick of a node's loop."""
         drawn = self.rng.random()
         if drawn < 0.6:
             return 100
@@ -218,7 +218,7 @@ class Network:
         return self.rng.randrange(50_000, 800_000)
 
     def piece(self, available: int) -> int:
-        """How many of the bytes there arrive at once."""
+        """Draw how many of the available bytes arrive together."""
         drawn = self.rng.random()
         if drawn >= self.splits or available <= 1:
             return available

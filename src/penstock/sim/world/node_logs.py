@@ -1,4 +1,4 @@
-"""The nodes' own log: warnings go into the trace, and an exception in it is a mistake of theirs."""
+"""Handles log lines of nodes: warnings go into the trace, and a logged exception is a violation."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -8,14 +8,14 @@ from penstock.sim.checkers.violation import Violation
 
 
 class UnexpectedError(Violation):
-    """A node met an exception that it has no better answer to than a log line."""
+    """A node logged an exception."""
 
 
 @contextmanager
 def logs_to_trace(
     trace: Callable[[str], None], unforeseen: Callable[[UnexpectedError], None]
 ) -> Iterator[None]:
-    """Have the nodes' warnings in the trace, and on nobody's screen."""
+    """Write the nodes' warnings to the trace instead of the terminal."""
     logger = logging.getLogger("penstock")
     listener = _TraceHandler(trace, unforeseen)
     before = logger.propagate, logger.level

@@ -1,11 +1,11 @@
-"""What one process of a node is given of the world. It ends with the process.
+"""The simulated `World` of one process of a node.
 
-Work beside the loop is done whole at some later moment, and its end is told at another: between the two the
-loop goes on and the process may die. When it dies nothing that it planned happens any more. What it does in the
-rest of the event in which it died reaches nobody: it is a ghost, whose disk is already somebody else's copy.
+Work beside the loop runs as a whole in one event, and its callback in a later one: in between the loop continues, and
+the process may die. After its death none of its scheduled events run. What it does in the rest of the event in which
+it died has no effect: the next process gets a copy of the disk made before.
 
-A process that is stopped (SIGSTOP) does nothing, its threads included; when it goes on, all that was due meanwhile
-happens, in the order in which it was. Its machine's clock may be wrong, and go fast or slow: its timers then do too.
+A stopped process (SIGSTOP) runs nothing, its threads included. When it resumes, all events that came due meanwhile run
+in order. A machine's clock may be wrong, and run fast or slow, and its timers with it.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ _NOTHING = Event(lambda: None)
 
 
 class NodeRaised(Exception):
-    """The node let an exception out of a callback: on a real loop a log line at best."""
+    """A callback of the node raised an exception, which a real loop would at best log."""
 
 
 @dataclass(frozen=True)
@@ -32,16 +32,16 @@ class Clock:
     """A machine's clock."""
 
     ahead_ms: int = 0
-    """Of the true time, when a run begins."""
+    """Offset from true time at the start of a run."""
     rate: float = 1.0
-    """How many of its seconds pass in one."""
+    """Seconds of this clock per true second."""
 
 
 TRUE = Clock()
 
 
 class Dialer(Protocol):
-    """The network, as a process reaches it."""
+    """The network, as a process uses it."""
 
     def dial(
         self,
@@ -66,11 +66,11 @@ class SimWorld:
         boot: int = 0,
     ) -> None:
         self.incarnation = incarnation
-        """Its number among all processes of a run."""
+        """Number of the process, counted over all nodes of a run."""
         self.host = host
         self.is_alive = True
         self.on_run: Callable[[], None] = lambda: None
-        """Called whenever the process is about to do something."""
+        """Called before the process runs anything."""
         self.rng = schedule.rng(f"node {incarnation}")
         self._schedule = schedule
         self._clock = clock
@@ -78,17 +78,17 @@ class SimWorld:
         self._boot = boot
         self._threads: Random = schedule.rng(f"threads {incarnation}")
         self._held: list[Event] | None = None
-        """What was due while the process is stopped; None while it runs."""
+        """Events that came due while the process is stopped; None while it runs."""
         self.is_beside = False
-        """Whether what runs now does so on a thread, beside the loop."""
+        """Whether the current work runs on a thread, beside the loop."""
         self._slept_us = 0
 
     def slept(self, seconds: float) -> None:
-        """What runs on a thread takes so much longer."""
+        """Extend the duration of the current work on a thread."""
         self._slept_us += round(seconds * 1_000_000)
 
     def end(self) -> None:
-        """The process is gone, at once."""
+        """End the process immediately."""
         self.is_alive = False
 
     @property
@@ -134,14 +134,14 @@ class SimWorld:
         return event
 
     def holds(self, event: Event) -> bool:
-        """Whether something that is due now has to wait until the process goes on."""
+        """Hold back an event that is due while the process is stopped; return whether it was held."""
         if self._held is None or not self.is_alive:
             return False
         self._held.append(event)
         return True
 
     def run(self, call: Callable[[], None]) -> None:
-        """Do something as the process, if it is still there."""
+        """Run a call as this process, if it is alive."""
         if not self.is_alive:
             return
         self.on_run()
@@ -153,9 +153,9 @@ class SimWorld:
             if costs is not None:
                 costs.end(self.host)
         except Violation:
-            raise  # of somebody who looks on
+            raise  # raised by a checker
         except Exception as error:
-            # A ghost may stumble over anything; nobody sees it.
+            # After its death the process may raise anything; it has no effect.
             if self.is_alive:
                 raise NodeRaised(f"{type(error).__name__}: {error}") from error
 
@@ -175,7 +175,7 @@ class SimWorld:
         self.later(self._thread_us(), do)
 
     def sync_file(self, file: object, done: Callable[[OSError | None], None]) -> bool:
-        """All disks here are synced by threads."""
+        """Return False: simulated disks are synced on threads."""
         return False
 
     def in_child(self, work: Callable[[], T], done: Callable[[T | None, Exception | None], None]) -> None:
@@ -192,7 +192,7 @@ class SimWorld:
             self._network.dial(self, Address(host, port), protocol, failed)
 
     def _thread_us(self) -> int:
-        """How long a thread takes to begin, or to be heard of: mostly little, now and then very long."""
+        """Draw the delay of a thread's start or callback: usually short, sometimes very long."""
         drawn = self._threads.random()
         if drawn < 0.7:
             return self._threads.randrange(20, 800)
@@ -202,7 +202,7 @@ class SimWorld:
 
 
 class ProcessEvent(Event):
-    """What a process planned. While it is held it may still be cancelled."""
+    """An event of a process. It may be cancelled while it is held."""
 
     __slots__ = ("_world",)
 

@@ -1,7 +1,7 @@
-"""Virtual time: everything that will happen, in one heap.
+"""Virtual time: a heap of all scheduled events.
 
-Time moves from one event to the next and stands still while one happens. Events of the same microsecond happen in
-the order in which they were planned, so that `call_soon` is what it is on a real loop: after all that was due before.
+Time jumps from one event to the next and stands still during an event. Events of the same microsecond run in the
+order in which they were scheduled, so that `call_soon` behaves as on a real loop: after everything that was due.
 """
 
 from collections.abc import Callable
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from penstock.sim.world.loop_costs import LoopCosts
 
 START_MS = 1_700_000_000_000
-"""What the wall clock shows when a run begins: a time of day like any other."""
+"""Wall clock time at the start of a run."""
 
 
 class Event:
-    """Something planned; its own timer."""
+    """A scheduled call, and its timer."""
 
     __slots__ = ("call",)
 
     def __init__(self, call: Callable[[], None]) -> None:
         self.call: Callable[[], None] | None = call
-        """None once it has happened or was cancelled."""
+        """None once it has run or was cancelled."""
 
     def cancel(self) -> None:
         self.call = None
@@ -39,18 +39,18 @@ class Schedule:
         self.seed = seed
         self.now_us = 0
         self.steps = 0
-        """Events that have happened."""
+        """Number of events that have run."""
         self._heap: list[tuple[int, int, Event]] = []
         self._planned = 0
         self.costs: LoopCosts | None = None
-        """What events cost their nodes, where that is charged."""
+        """Costs of events, if they are charged."""
 
     @property
     def now_ms(self) -> int:
         return START_MS + self.now_us // 1000
 
     def rng(self, name: str) -> Random:
-        """A stream of chance of its own, so that who draws more does not change what others draw."""
+        """Return a separate random stream per name, so that extra draws from one do not change the others."""
         return Random(f"{self.seed}/{name}")
 
     def later(self, delay_us: int, call: Callable[[], None]) -> Event:
@@ -59,13 +59,13 @@ class Schedule:
         return event
 
     def plan(self, event: Event, delay_us: int) -> None:
-        """Have it happen; once more, if it has been put off."""
+        """Schedule an event, or schedule it again."""
         self._planned += 1
         at_us = self.now_us + delay_us if delay_us > 0 else self.now_us
         heappush(self._heap, (at_us, self._planned, event))
 
     def step(self) -> bool:
-        """Let the next event happen; False when there is none."""
+        """Run the next event; return False if there is none."""
         heap = self._heap
         while heap:
             at_us, _, event = heappop(heap)

@@ -1,12 +1,16 @@
-"""One connection as TCP gives it: a stream each way, in order, but late, in pieces, and not for ever.
+"""One simulated TCP connection: an ordered stream each way, delivered late and in pieces.
 
-    near end --put--> [ in the kernel, and on the way ] --take--> far end        and the same the other way
+    near end --put--> [ in the kernel and in flight ] --take--> far end        and the same the other way
 
-The near end dialled: a client, or a process of a node; the far end is a process that listened. A link ends in one
-of these ways: either side closes, which the other learns after all bytes; the network resets it, which loses bytes
-on both ways; a process is killed, and what the kernel had may still arrive, to any byte; a machine loses power,
-which may be the same, or silence until it is back. Where the network is cut in one direction, the bytes of that
-direction wait until it is not.
+The near end connected (a client or a process of a node), the far end accepted (a process of a node). A link ends in
+one of these ways:
+
+- One side closes; the other side gets end of file after all bytes.
+- The network resets it; bytes in flight are lost both ways.
+- A process is killed; any prefix of the bytes in its kernel still arrives.
+- A machine loses power; as with a kill, or nothing arrives until the machine is back.
+
+While the network is cut in one direction, bytes of that direction wait.
 """
 
 from typing import TYPE_CHECKING, Protocol
@@ -20,14 +24,14 @@ if TYPE_CHECKING:
     from penstock.sim.world.transport import NodeTransport
 
 KERNEL_BYTES_MAX = 64 * 1024
-"""What the kernel takes before a transport has to wait."""
+"""Size of the kernel's send buffer."""
 
 STALLED_BYTES_MAX = 2048
-"""The same where the client does not read: a small window, so that much is left for the node to keep."""
+"""Send buffer while the client does not read: small, so that the node has to buffer the rest."""
 
 
 class Endpoint(Protocol):
-    """Who is at one end of a link."""
+    """One end of a link."""
 
     host: str
 
@@ -35,35 +39,35 @@ class Endpoint(Protocol):
 
     @property
     def is_there(self) -> bool:
-        """Whether somebody who lives holds it, or is about to be told of it."""
+        """Whether a live owner holds this end, or is about to get it."""
 
     @property
     def can_take(self) -> bool:
-        """Whether it reads now; who does not, nudges the link when it does again."""
+        """Whether it reads now. When it reads again, it calls `Link.nudge`."""
 
     def take(self, data: bytearray, count: int) -> int:
-        """Be given up to so many bytes; how many it took."""
+        """Take up to `count` bytes; return how many."""
 
     def end_of_input(self) -> None:
-        """All bytes have come, and the other side has closed."""
+        """All bytes have arrived, and the other side has closed."""
 
     def has_room(self) -> None:
-        """The kernel has sent some of what it had."""
+        """The kernel's send buffer has room again."""
 
     def broken(self) -> None:
         """The link was reset."""
 
 
 class ClientEndpoint:
-    """Implements `Endpoint` for a client, which is no process: nobody kills it, and its kernel takes everything."""
+    """Implements `Endpoint` for a client, which is never killed and has an unlimited send buffer."""
 
     def __init__(self, caller: NetworkClient, host: str) -> None:
         self.host = host
         self.caller: NetworkClient | None = caller
-        """None when the client has closed, or knows that it is over."""
+        """None once the client has closed, or knows that the link has ended."""
         self._link: Link
         self._is_known = False
-        """The client knows that it is connected."""
+        """The client was notified that it is connected."""
         self.is_reading = True
 
     def bind(self, link: "Link") -> None:
@@ -96,7 +100,7 @@ class ClientEndpoint:
             caller.refused()
 
     def has_room(self) -> None:
-        """It never waits for room."""
+        """A client never waits for room."""
 
     def broken(self) -> None:
         self._link.network.soon(self.end_of_input)
@@ -110,16 +114,16 @@ class Stream:
         self.target = target
         self.data = bytearray()
         self.is_finished = False
-        """The source has closed or died: the target learns it after the last byte."""
+        """The source has closed or died; the target gets end of file after the last byte."""
         self.is_silent = False
-        """Nothing arrives any more, not even the end."""
+        """Nothing arrives any more, not even end of file."""
         self._network = network
         self._link = link
         self._arrival: Event | None = None
-        """The next piece's; one at a time keeps them in order."""
+        """Arrival of the next piece. One at a time keeps pieces in order."""
 
     def put(self, data: memoryview | bytes, bytes_max: int | None) -> int:
-        """How many bytes the kernel took; all, if there is nobody to get them."""
+        """Return how many bytes the kernel took; all, if the target is gone."""
         count = len(data)
         if not self.target.is_there:
             return count
@@ -157,7 +161,7 @@ class Stream:
             return
         hiccup_us = network.hiccup_us()
         if hiccup_us:
-            # A packet that was lost, or a reader that is busy elsewhere: the others must go on meanwhile.
+            # A lost packet, or a busy reader: other links must continue meanwhile.
             self._arrival = network.schedule.later(hiccup_us, self._arrive)
             return
         count = target.take(self.data, network.piece(len(self.data)))
@@ -175,7 +179,7 @@ class Link:
         self.near = near
         self.far = far
         self.disturbed_us = -1
-        """When something last stood in its way."""
+        """When a cut or an unready target last delayed it."""
         self._out = Stream(network, near, far, self)
         self._back = Stream(network, far, near, self)
         near.bind(self)
@@ -183,7 +187,7 @@ class Link:
 
     @property
     def world(self) -> SimWorld:
-        """Of the process at the far end."""
+        """World of the process at the far end."""
         return self.far.world
 
     @property
@@ -192,7 +196,7 @@ class Link:
 
     @property
     def is_node_there(self) -> bool:
-        """Whether a process that lives holds the far end."""
+        """Whether a live process holds the far end."""
         return self.far.is_there
 
     @property
@@ -205,14 +209,14 @@ class Link:
         self._out.put(data, None)
 
     def close(self) -> None:
-        """The client is through. What it sent may still reach the node."""
+        """Close the client's end. Bytes in flight may still reach the node."""
         assert isinstance(self.near, ClientEndpoint)
         self.near.caller = None
         if not self._out.is_finished:
             self.finish(self.near)
 
     def stop_reading(self) -> None:
-        """The client takes nothing more for now."""
+        """Stop delivering bytes to the client."""
         assert isinstance(self.near, ClientEndpoint)
         self.near.is_reading = False
 
@@ -231,7 +235,7 @@ class Link:
         self._from(source).finish(is_abort=is_abort)
 
     def nudge(self, target: Endpoint) -> None:
-        """It reads again."""
+        """Continue delivery to a target that reads again."""
         (self._out if target is self.far else self._back).nudge()
 
     def _from(self, source: Endpoint) -> Stream:
@@ -244,7 +248,7 @@ class Link:
         self._back.nudge()
 
     def reset(self) -> None:
-        """Break it in the middle of whatever goes on."""
+        """Reset the connection; bytes in flight are lost."""
         self.network.trace(f"link {self.number} is reset")
         for stream in (self._out, self._back):
             stream.data.clear()
@@ -253,18 +257,18 @@ class Link:
         self.near.broken()
 
     def lose(self, host: str, *, is_power_cut: bool) -> None:
-        """The process at this host is gone."""
+        """The process on this host has ended."""
         rng = self.network.rng
         for stream in (self._out, self._back):
             if stream.source.host == host:
-                # Of what the kernel had, any part has left the machine.
+                # Any prefix of the kernel's buffer has left the machine.
                 del stream.data[rng.randrange(len(stream.data) + 1) :]
                 stream.is_finished = True
                 stream.is_silent = is_power_cut and rng.random() < 0.5
                 stream.nudge()
 
     def break_silence(self, host: str) -> None:
-        """The machine is back, and knows nothing of a connection that the other end believes in."""
+        """The machine is back and resets a connection that the other end kept open."""
         for stream in (self._out, self._back):
             if stream.source.host == host and stream.is_silent:
                 stream.is_silent = False

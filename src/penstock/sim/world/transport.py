@@ -1,7 +1,7 @@
-"""A process's end of a connection, as an event loop would hand it out.
+"""A process's end of a connection, as an asyncio transport.
 
-What a transport is given, the kernel may take at once or later. Until it does the transport holds on to the
-buffer itself, not to a copy, as uvloop does: a buffer that is used again too early shows.
+The kernel may take written bytes immediately or later. Until then the transport holds the buffer itself and not a
+copy, as uvloop does, so that reusing a buffer too early shows up as corrupt data.
 """
 
 import asyncio
@@ -18,19 +18,19 @@ from penstock.sim.world.tcp import Link
 from penstock.wire.peers import Address
 
 HIGH_WATER_BYTES = 64 * 1024
-"""asyncio's own: with more in a transport the protocol is told to pause."""
+"""asyncio's default: above it, the transport calls `pause_writing`."""
 
 Buffer = bytes | bytearray | memoryview
 
 
 class FakeSocket:
-    """Takes options, and does nothing about them."""
+    """Accepts socket options and ignores them."""
 
     def setsockopt(self, *_: int) -> None: ...
 
 
 class NodeTransport(asyncio.Transport):
-    """Implements `link.Endpoint`."""
+    """Implements `tcp.Endpoint`."""
 
     def __init__(self, world: SimWorld, here: Address, there: Address) -> None:
         super().__init__({"peername": tuple(there), "sockname": tuple(here), "socket": FakeSocket()})
@@ -39,21 +39,21 @@ class NodeTransport(asyncio.Transport):
         self.is_connected = False
         """From connection_made until connection_lost."""
         self.is_over = False
-        """Its protocol knows that the connection is lost, or will never be told of it."""
+        """Its protocol was told that the connection is lost, or never will be."""
         self._link: Link
         self._rng: Random
         self._protocol: StreamProtocol | None = None
         self._backlog: deque[memoryview] = deque()
-        """Written, and not taken by the kernel: the buffers themselves."""
+        """Written buffers that the kernel has not taken yet."""
         self._backlog_bytes = 0
         self._is_closing = False
         self._is_reading = True
-        self._is_told_to_pause = False
+        self._is_write_paused = False
         self._high = HIGH_WATER_BYTES
         self._low = HIGH_WATER_BYTES // 4
         self._flush: Event | None = None
         self._taken = 0
-        """How many bytes the protocol got last."""
+        """Bytes that the protocol received last."""
 
     # -- what the network does -------------------------------------------------------------------------
 
@@ -77,7 +77,7 @@ class NodeTransport(asyncio.Transport):
         self._link.nudge(self)
 
     def take(self, data: bytearray, count: int) -> int:
-        """Give the protocol up to so many bytes, as one recv would; how many it got."""
+        """Pass up to `count` bytes to the protocol, as one recv would; return how many."""
         self._taken = 0
         self.world.run(partial(self._receive, data, count))
         return self._taken
@@ -134,8 +134,8 @@ class NodeTransport(asyncio.Transport):
             self._backlog_bytes += len(view)
             if self._flush is None:
                 self._flush = self.world.later(self._link.network.delay_us(), self._flush_now)
-            if self._backlog_bytes > self._high and not self._is_told_to_pause:
-                self._is_told_to_pause = True
+            if self._backlog_bytes > self._high and not self._is_write_paused:
+                self._is_write_paused = True
                 assert self._protocol is not None
                 self._protocol.pause_writing()
 
@@ -150,12 +150,12 @@ class NodeTransport(asyncio.Transport):
             count = self._link.put(self, view)
             self._backlog_bytes -= count
             if count < len(view):
-                # The kernel is full: `has_room` goes on.
+                # The kernel's buffer is full; `has_room` continues.
                 self._backlog[0] = view[count:]
                 return
             self._backlog.popleft()
-            if self._is_told_to_pause and self._backlog_bytes <= self._low:
-                self._is_told_to_pause = False
+            if self._is_write_paused and self._backlog_bytes <= self._low:
+                self._is_write_paused = False
                 assert self._protocol is not None
                 self._protocol.resume_writing()
         if self._is_closing and self.is_connected:
@@ -174,7 +174,7 @@ class NodeTransport(asyncio.Transport):
 
     @property
     def held_bytes(self) -> int:
-        """What it keeps in memory: a buffer of which something is not sent is kept whole."""
+        """Bytes held in memory: a partly sent buffer counts in full."""
         return sum(memoryview(each.obj).nbytes for each in self._backlog)
 
     def can_write_eof(self) -> bool:
