@@ -1,12 +1,13 @@
-"""Campaigns of faults against real broker processes, checked with the simulator's own rules.
+"""Campaigns of faults against real broker processes, checked with the simulator's rules.
 
-    campaign    starts brokers, clients and faults, and decides in the end
-    faults      what can go wrong, and whether this machine allows it
-    brokers     the processes, over their lives
-    node        what each process runs: the node of `penstock up`, with a disk and a clock that faults reach
-    stage       the simulator's clients on an event loop and real sockets
-    load        which clients, on which topics
+    campaign    runs brokers, clients and faults, and checks the result
+    faults      the faults, and whether this machine allows them
+    brokers     starts and stops broker processes
+    node        the program of each process: the node of `penstock up`, with a disk and a clock that can fail
+    loop_ports  runs the simulator's clients on an event loop and real sockets
+    load        the clients and their topics
     probe       a producer that measures pauses
+    verdict     checks files and logs at the end
 
 Clients record what they see as events of `penstock.sim.checkers.history`; `penstock.sim.checkers.all_checkers` checks
 them.

@@ -1,10 +1,10 @@
-"""The broker processes of a campaign, over all their lives.
+"""Starts and stops the broker processes of a campaign.
 
-Every broker is a controller too. A process is started from the main thread, in a session of its own, so that a
-Ctrl-C at the terminal reaches the campaign alone; it ends with the campaign (`lifeline`).
+Every broker is a controller too. A process is started from the main thread, in its own session, so that Ctrl-C at the
+terminal reaches only the campaign; it ends with the campaign (`lifeline`).
 
     DIR/node-1/            data
-    DIR/node-1.log         what it logs, in all its lives
+    DIR/node-1.log         log output of all its processes
     DIR/node-1.out         its ready line
     DIR/node-1.switches    faults of its disk and clock
 """
@@ -34,15 +34,15 @@ LOOK_EVERY_S = 0.05
 READY_S_MAX = 120.0
 STOP_S_MAX = 90.0
 GIVING_UP_US_MAX = 30_000_000
-"""How long a broker may take to end that gives up."""
+"""How long a broker with a failed disk may take to exit."""
 
 
 class BrokerFailed(Exception):
-    """A broker did what no fault explains: it ended, or did not start, or did not stop."""
+    """A broker exited, did not start or did not stop, and no fault explains it."""
 
 
 class Broker:
-    """One node. `begin_fault` and `end_fault` say when it owes nobody an answer."""
+    """One node. Between `begin_fault` and `end_fault` it need not answer."""
 
     def __init__(self, node_id: int, directory: Path, ports: Mapping[str, Address], clock: Scheduler) -> None:
         self.id = node_id
@@ -50,17 +50,17 @@ class Broker:
         self.ports = ports
         self.clock = clock
         self.switches: Switches | None = None
-        """None for a broker whose disk cannot be made to fail in this way."""
+        """None for a broker whose disk has no switches."""
         self.incarnation = 0
         self.starts = 0
         self.gave_up = 0
-        """How often it ended by itself while its disk failed."""
+        """How often it exited while its disk failed."""
         self.is_down = True
-        """Whether the campaign wants it down now."""
+        """Whether the campaign has stopped it."""
         self.is_disk_failing = False
-        """Whether it may end by itself."""
+        """Whether its disk fails now, so that it may exit."""
         self._excused_until_us = 0
-        """Until then it may still end by itself, though its disk is well again: it may have decided to before."""
+        """Until then it may still exit because of a disk that works again: the exit takes time."""
         self._faults = 0
         self._last_fault_us = -1
         self._child: subprocess.Popen[bytes] | None = None
@@ -88,7 +88,7 @@ class Broker:
 
     @property
     def disturbed_us(self) -> int:
-        """When a fault of it last lasted; -1 for never."""
+        """Time of its last fault, now if one lasts; -1 for never."""
         return self.clock.now_us if self._faults else self._last_fault_us
 
     def begin_fault(self) -> None:
@@ -109,7 +109,7 @@ class Broker:
     # -- life ------------------------------------------------------------------------------------------
 
     def spawn(self, command: list[str], incarnation: int) -> None:
-        """Start it, and do not wait."""
+        """Start the process without waiting for it."""
         assert not self.is_running
         self.incarnation = incarnation
         self.starts += 1
@@ -130,7 +130,7 @@ class Broker:
             os.kill(self.pid, number)
 
     async def stop(self) -> None:
-        """Stop it cleanly, if it runs."""
+        """Stop the process cleanly, if it runs."""
         self.is_down = True
         if not self.is_running:
             return
@@ -143,9 +143,7 @@ class Broker:
                 f"node {self.id} did not stop within {STOP_S_MAX:.0f} s of SIGTERM; see {self.log}"
             )
         if code and not self.is_excused:
-            raise BrokerFailed(
-                f"node {self.id} was told to stop and ended with exit code {code}; see {self.log}"
-            )
+            raise BrokerFailed(f"node {self.id} exited with code {code} after SIGTERM; see {self.log}")
 
     async def kill(self) -> None:
         self.is_down = True
@@ -153,20 +151,20 @@ class Broker:
         await self.wait(STOP_S_MAX)
 
     async def wait(self, timeout_s: float) -> int | None:
-        """Its exit code; None if it runs on."""
+        """Return its exit code; None if it still runs."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
         while self.exit_code is None and loop.time() < deadline:
             await asyncio.sleep(LOOK_EVERY_S)
         return self.exit_code
 
-    def last_words(self) -> str:
+    def last_log_line(self) -> str:
         lines = self.log.read_text("utf-8", "replace").strip().splitlines()
-        return lines[-1] if lines else "it said nothing"
+        return lines[-1] if lines else "its log is empty"
 
 
 class Brokers:
-    """All of them."""
+    """All brokers of a campaign."""
 
     def __init__(
         self,
@@ -203,7 +201,7 @@ class Brokers:
         return ",".join(str(each) for each in self.addresses())
 
     def at(self, address: Address) -> Broker:
-        """Whose port it is."""
+        """Return the broker that listens on an address."""
         return next(each for each in self.all if address in each.ports.values())
 
     def spawn(self, broker: Broker) -> None:
@@ -221,7 +219,7 @@ class Brokers:
         broker.spawn(command, self._incarnations)
 
     async def start(self, *brokers: Broker) -> None:
-        """Start brokers, all at once, and return when they serve."""
+        """Start brokers together, and return when they are ready."""
         for each in brokers:
             self.spawn(each)
         await self.await_ready(*brokers)
@@ -233,7 +231,7 @@ class Brokers:
             for each in waiting:
                 if not each.is_running:
                     raise BrokerFailed(
-                        f"node {each.id} did not start: it ended with exit code {each.exit_code}: {each.last_words()}"
+                        f"node {each.id} exited with code {each.exit_code} at start: {each.last_log_line()}"
                     )
             if loop.time() > deadline:
                 raise BrokerFailed(
@@ -242,13 +240,13 @@ class Brokers:
             await asyncio.sleep(LOOK_EVERY_S)
 
     def look(self) -> None:
-        """Complain of a broker that ended by itself. One whose disk fails may, and is started again later."""
+        """Raise if a broker has exited. One whose disk fails may exit, and is started again later."""
         for each in self.all:
             if not each.is_down and not each.is_running:
                 if not each.is_excused:
                     each.is_down = True
                     raise BrokerFailed(
-                        f"node {each.id} ended by itself with exit code {each.exit_code}: {each.last_words()}"
+                        f"node {each.id} exited unexpectedly with code {each.exit_code}: {each.last_log_line()}"
                     )
                 each.gave_up += 1
                 each.is_down = True
@@ -256,7 +254,7 @@ class Brokers:
                     self.spawn(each)
 
     def end(self) -> None:
-        """End all processes at once, whatever state they are in."""
+        """Kill all processes."""
         for each in self.all:
             if each.is_running:
                 each.is_down = True

@@ -1,14 +1,13 @@
-"""One campaign, from the first broker's start to the verdict.
+"""One campaign, from the start of the brokers to the result.
 
-    1. brokers and clients start; everybody must get on
-    2. faults, one after the other: each begins, lasts, ends; then every client must get on, and every replica be in
-       sync, within `ALLOWANCE_S`
-    3. clients finish what they began; everything is read once more
-    4. brokers stop; their files are checked, and held against what was read and against each other
+    1. brokers and clients start; every client must make progress
+    2. faults, one after the other; after each, within `ALLOWANCE_S`, every client must make progress and every replica
+       be in sync
+    3. clients finish; everything is read
+    4. brokers stop; their files are checked, and compared with what was read and with each other
 
-The first rule that is broken ends the second step. The others follow all the same, as far as they can, since what
-they find often explains it. Real processes are not deterministic: a seed decides the load and the faults, not how the
-system schedules them.
+The first broken rule ends step 2. Steps 3 and 4 still follow as far as possible, since their findings often explain
+it. Real processes are not deterministic: a seed decides the load and the faults, not how the system schedules them.
 """
 
 import asyncio
@@ -22,7 +21,7 @@ from typing import Any, TextIO
 
 from penstock.chaos import mounts
 from penstock.chaos.brokers import BrokerFailed, Brokers
-from penstock.chaos.faults import CLOCK_JUMP_S_MAX, KINDS, ClockJump, DiskFault, Fault, Ground, refusal
+from penstock.chaos.faults import CLOCK_JUMP_S_MAX, KINDS, ClockJump, DiskFault, Fault, FaultContext, refusal
 from penstock.chaos.load import PROBED, broker_settings, draw_load
 from penstock.chaos.loop_ports import LoopNetwork, LoopScheduler
 from penstock.chaos.mounts import MemoryMount
@@ -43,8 +42,8 @@ from penstock.sim.final_audit import FinalAudit
 from penstock.sim.run import collecting_rarely
 
 ALLOWANCE_S = 60.0
-"""How long after a fault everybody may take to get on. The longest known reason is a replica that comes back into
-sync after `replica.lag.time.max.ms`, 30 s unless set; the rest is for machines that are busy with other things."""
+"""How long recovery may take after a fault. The longest known delay is that of a replica which returns to the ISR
+after `replica.lag.time.max.ms`, 30 s by default; the rest is for busy machines."""
 
 REQUEST_TIMEOUT_US = 20_000_000
 PATIENCE = 3
@@ -55,54 +54,54 @@ SESSION_MS_DEFAULT = 9_000
 
 @dataclass(frozen=True)
 class Plan:
-    """What a campaign is to be."""
+    """Parameters of a campaign."""
 
     seed: int
     seconds: float
     directory: Path
     brokers: int = 3
     faults: tuple[str, ...] = ()
-    """Names; all that this machine allows, if empty."""
+    """Names of faults; if empty, all that this machine allows."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Of brokers."""
+    """Settings of the brokers."""
     allows_root: bool = True
-    """Whether namespaces and mounts are tried at all."""
+    """Whether to use network namespaces and mounts, which need root."""
 
 
 @dataclass
-class Struck:
-    """A fault that was done, and what came of it."""
+class FaultReport:
+    """A fault that was applied, and its effects."""
 
     name: str
     subject: str
     at_s: float
     lasted_s: float
     pause_s: float
-    """How long some partition acknowledged nothing to the probe (acks=all), at most."""
+    """Longest time in which a partition acknowledged nothing to the probe (acks=all)."""
     recovered_s: float
-    """After its end, until every client got on and every replica was in sync."""
+    """Time from its end until every client made progress and every replica was in sync."""
 
 
 @dataclass
-class Outcome:
+class CampaignResult:
     seed: int
     directory: Path
     seconds: float = 0.0
     acked: int = 0
-    """Records."""
+    """Acknowledged records."""
     read: int = 0
-    """Records that are there in the end."""
-    faults: list[Struck] = field(default_factory=list)
+    """Records at the end."""
+    faults: list[FaultReport] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
     """Faults that this machine does not allow, and why."""
     gave_up: int = 0
-    """How often a broker ended by itself while its disk failed."""
+    """How often a broker exited while its disk failed."""
     violations: list[str] = field(default_factory=list)
     is_interrupted: bool = False
 
     def as_dict(self) -> dict[str, Any]:
-        told = dict(vars(self))
-        return told | {"directory": str(self.directory), "faults": [vars(each) for each in self.faults]}
+        values = dict(vars(self))
+        return values | {"directory": str(self.directory), "faults": [vars(each) for each in self.faults]}
 
 
 class Campaign:
@@ -110,7 +109,7 @@ class Campaign:
 
     def __init__(self, plan: Plan, say: Callable[[str], None]) -> None:
         self.plan = plan
-        self.outcome = Outcome(plan.seed, plan.directory)
+        self.outcome = CampaignResult(plan.seed, plan.directory)
         self._work_task: asyncio.Task[None] | None = None
         self._say = say
         self._loop = asyncio.get_running_loop()
@@ -125,7 +124,7 @@ class Campaign:
         self._kinds, network, network_refusal = self._choose_faults()
         self._brokers = Brokers(plan.directory, plan.brokers, settings, self._clock, network, Random())
         session_ms = int(settings.get("broker.session.timeout.ms", SESSION_MS_DEFAULT))
-        self._ground = Ground(self._brokers, session_ms / 1000, network, network_refusal)
+        self._fault_context = FaultContext(self._brokers, session_ms / 1000, network, network_refusal)
         self._network = LoopNetwork(self._loop, self._brokers.at)
         self._context = ClientContext(
             self._clock,
@@ -145,21 +144,21 @@ class Campaign:
         )
         self._audited: list[Audited] = []
         self._broken: set[str] = set()
-        """Names of rules."""
+        """Names of broken rules."""
 
     # -- what clients call -----------------------------------------------------------------------------
 
     def record(self, event: Event) -> None:
         if isinstance(event, Leased):
-            # When a coordinator changed hands, to the millisecond, only the simulator knows.
+            # Only the simulator knows exactly when a coordinator moved.
             return
         if isinstance(event, Acked):
             self.outcome.acked += len(event.batch.records)
         try:
             self._checkers.see(event)
         except Violation as violation:
-            # The client goes on: what else it sees often explains what is wrong.
-            self._complain(str(violation))
+            # The client continues: its later events often explain the violation.
+            self._report_violation(str(violation))
 
     def trace(self, line: str) -> None:
         self._trace.write(f"{self._clock.now_us / 1_000_000:10.3f} {line}\n")
@@ -168,10 +167,10 @@ class Campaign:
         self._loop.call_soon_threadsafe(self.record, event)
 
     def _probe_failed(self, reason: str) -> None:
-        self._loop.call_soon_threadsafe(self._complain, f"Progress: the probe ended: {reason}")
+        self._loop.call_soon_threadsafe(self._report_violation, f"Progress: the probe ended: {reason}")
 
-    def _complain(self, text: str) -> None:
-        """Note that a rule was broken; of each rule the first time, since the others mostly follow from it."""
+    def _report_violation(self, text: str) -> None:
+        """Note a violation; only the first of each rule, since the others mostly follow from it."""
         self.trace(f"VIOLATION {text}")
         rule = text.partition(":")[0]
         if rule not in self._broken:
@@ -179,23 +178,23 @@ class Campaign:
             self.outcome.violations.append(text)
             self._say(f"VIOLATION: {text}")
 
-    def _stumble(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """An exception in something that the loop called: a client that saw a rule broken, or could not go on."""
+    def _on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Handle an exception in a callback of the loop: a violation, or an error in a client."""
         error = context.get("exception")
         if isinstance(error, Violation):
-            self._complain(str(error))
+            self._report_violation(str(error))
         elif error is not None:
-            self._complain(f"NothingUnforeseen: a client stumbled: {type(error).__name__}: {error}")
+            self._report_violation(f"NothingUnforeseen: a client raised {type(error).__name__}: {error}")
 
     # -- setting up ------------------------------------------------------------------------------------
 
     def _choose_faults(self) -> tuple[list[type[Fault]], Network | None, str | None]:
-        """Which faults there are to be, and the network that they need."""
+        """Return the kinds of faults, the network that they need, and why there is none."""
         kinds = [KINDS[each] for each in self.plan.faults or KINDS]
         why: str | None = None
         network: Network | None = None
         if any(each.needs_network for each in kinds):
-            why = Network.refusal() if self.plan.allows_root else "namespaces were not asked for"
+            why = Network.refusal() if self.plan.allows_root else "network namespaces are switched off"
             if why is None:
                 network = self._resources.enter_context(Network(self.plan.brokers))
                 self._resources.enter_context(network.inside(network.hub))
@@ -205,7 +204,7 @@ class Campaign:
         return kinds, network, why
 
     def _prepare_disks(self) -> None:
-        """Give brokers disks that can fail. The last one has one that can really be full, where that is allowed."""
+        """Give brokers disks that can fail. The last one gets a disk that can really be full, if mounts are allowed."""
         if not any(issubclass(each, DiskFault | ClockJump) for each in self._kinds):
             return
         brokers = list(self._brokers.all)
@@ -213,16 +212,16 @@ class Campaign:
             why = mounts.refusal(self.plan.directory)
             if why is None:
                 last = brokers.pop()
-                mount = self._ground.mounts[last.id] = MemoryMount(last.data)
+                mount = self._fault_context.mounts[last.id] = MemoryMount(last.data)
                 self._resources.callback(lambda: mount.close(keep=bool(self.outcome.violations)))
         for each in brokers:
             each.switches = Switches(self.plan.directory / f"node-{each.id}.switches")
 
     # -- the campaign ----------------------------------------------------------------------------------
 
-    async def run(self) -> Outcome:
+    async def run(self) -> CampaignResult:
         began_s = time.monotonic()
-        self._loop.set_exception_handler(self._stumble)
+        self._loop.set_exception_handler(self._on_loop_error)
         try:
             with self._resources, collecting_rarely():
                 try:
@@ -241,7 +240,7 @@ class Campaign:
         return self.outcome
 
     def interrupt(self) -> None:
-        """End it now, and check nothing more."""
+        """End the campaign now, without further checks."""
         self.outcome.is_interrupted = True
         if self._work_task is not None:
             self._work_task.cancel()
@@ -263,7 +262,7 @@ class Campaign:
             await step()
         except (Violation, BrokerFailed) as error:
             name = "" if isinstance(error, Violation) else "Progress: "
-            self._complain(f"{name}{error}")
+            self._report_violation(f"{name}{error}")
 
     async def _begin(self) -> None:
         self._say(f"starting {self.plan.brokers} brokers in {self.plan.directory}")
@@ -280,8 +279,8 @@ class Campaign:
             if not order:
                 order = self._rng.sample(self._kinds, len(self._kinds))
             kind = order.pop()
-            if refusal(kind, self._ground) is None:
-                await self._strike(kind(self._ground, self._rng), deadline_s)
+            if refusal(kind, self._fault_context) is None:
+                await self._strike(kind(self._fault_context, self._rng), deadline_s)
 
     async def _strike(self, fault: Fault, deadline_s: float) -> None:
         began_s = time.monotonic()
@@ -290,12 +289,12 @@ class Campaign:
         try:
             await self._wait(fault.seconds)
         finally:
-            if not self.outcome.is_interrupted:  # or everything is thrown away
+            if not self.outcome.is_interrupted:  # if interrupted, all processes are killed anyway
                 await fault.end()
         self.trace(f"{fault.name} of {fault.subject} is over")
         ended_s = time.monotonic()
         await self._until_all_get_on(f"{fault.name} of {fault.subject}")
-        struck = Struck(
+        report = FaultReport(
             fault.name,
             fault.subject,
             began_s - (deadline_s - self.plan.seconds),
@@ -303,17 +302,17 @@ class Campaign:
             self._probe.longest_pause_s(began_s),
             time.monotonic() - ended_s,
         )
-        self.outcome.faults.append(struck)
+        self.outcome.faults.append(report)
         self._say(
-            f"{struck.at_s:6.0f} s  {fault.name} of {fault.subject} for {struck.lasted_s:.1f} s:"
-            f" acks=all paused {struck.pause_s:.1f} s, all got on {struck.recovered_s:.1f} s after it;"
+            f"{report.at_s:6.0f} s  {fault.name} of {fault.subject} for {report.lasted_s:.1f} s:"
+            f" acks=all paused {report.pause_s:.1f} s, all recovered {report.recovered_s:.1f} s after it;"
             f" {self.outcome.acked:,} records acknowledged"
         )
 
     async def _close(self) -> None:
-        """Let everyone finish, and read everything."""
+        """Let all clients finish, and read everything."""
         self.trace("everyone finishes")
-        self._say("reading everything, and checking the files")
+        self._say("reading everything and checking the files")
         self._network.is_calm = True
         self._clients.finish()
         self._probe.finish()
@@ -335,19 +334,19 @@ class Campaign:
             self.outcome.read += len(audited.records)
 
     async def _check(self) -> None:
-        """Stop the brokers, and look at what they leave."""
-        with suppress(Violation):  # it was said already that they are not
+        """Stop the brokers, and check their files."""
+        with suppress(Violation):  # it was reported already
             await self._until_in_sync("the end")
         for broker in self._brokers.all:
             await self._guarded(broker.stop)
-        # A broker that could not start has no files; that is reported already.
+        # A broker that could not start has no files; it was reported already.
         data = {each.id: each.data for each in self._brokers.all if (each.data / "logs").exists()}
         for node_id, path in data.items():
             await self._guarded(lambda node_id=node_id, path=path: self._check_files(node_id, path))  # type: ignore[misc]
         await self._guarded(lambda: self._check_replicas(data))
         for broker in self._brokers.all:
             for line in tracebacks(broker.log):
-                self._complain(f"NothingUnforeseen: node {broker.id} logged an exception: {line}")
+                self._report_violation(f"NothingUnforeseen: node {broker.id} logged an exception: {line}")
 
     async def _check_files(self, node_id: int, data: Path) -> None:
         check_files(node_id, data, self._audited, self._scenario.rules)
@@ -359,7 +358,7 @@ class Campaign:
     # -- waiting ---------------------------------------------------------------------------------------
 
     async def _wait(self, seconds: float) -> None:
-        """Let time pass, unless something happens that ends it."""
+        """Wait, unless a violation happens."""
         deadline_s = time.monotonic() + seconds
         while time.monotonic() < deadline_s and not self._is_over:
             self._brokers.look()
@@ -372,7 +371,7 @@ class Campaign:
         *,
         of_end: bool = False,
     ) -> None:
-        """`of_end`: go on waiting though a rule was broken before."""
+        """Wait for a condition; with `of_end`, also after a violation."""
         deadline_s = time.monotonic() + (2 * ALLOWANCE_S if of_end else ALLOWANCE_S)
         while not is_done():
             if self._is_over and not of_end:
@@ -387,13 +386,13 @@ class Campaign:
         return self._clients.is_admin_done
 
     async def _until_all_get_on(self, after: str) -> None:
-        """Until every client has got on since now, and every replica is in sync."""
+        """Wait until every client has made progress, and every replica is in sync."""
         before = self._counts()
 
         def stuck() -> list[str]:
             return [name for name, count in self._counts().items() if count <= before.get(name, 0)]
 
-        await self._until(lambda: not stuck(), lambda: f"{', '.join(stuck())} got on after {after}")
+        await self._until(lambda: not stuck(), lambda: f"{', '.join(stuck())} made progress after {after}")
         if not self._is_over:
             await self._until_in_sync(after)
 
@@ -417,7 +416,7 @@ class Campaign:
             await asyncio.sleep(LOOK_EVERY_S)
 
     def _behind(self) -> Sequence[str]:
-        """Partitions without a leader, or with a replica that is not in sync."""
+        """Return partitions without a leader, or with a replica that is not in sync."""
         settings = ClientSettings(client_id="chaos", connect_timeout_ms=2_000, api_timeout_ms=10_000)
         try:
             with Cluster(parse_servers(self._brokers.bootstrap), settings) as cluster:

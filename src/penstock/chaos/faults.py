@@ -1,8 +1,7 @@
-"""What can go wrong: each fault begins, lasts, and ends.
+"""The faults of a campaign.
 
-A fault names the brokers that it concerns. While it lasts, they owe nobody an answer, and one whose disk fails may end
-by itself; it is started again when the fault ends. Which brokers, how, and for how long is drawn from the campaign's
-seed.
+A fault lists the brokers that it concerns. While it lasts, they need not answer, and a broker whose disk fails may
+exit; it is started again when the fault ends. Brokers, variants and durations are drawn from the campaign's seed.
 """
 
 import signal
@@ -16,45 +15,45 @@ from penstock.chaos.namespaces import CLIENTS, Network
 from penstock.chaos.switches import Switch
 
 CLOCK_JUMP_S_MAX = 600
-"""How far a clock jumps at most."""
+"""Largest jump of a clock."""
 
 
 @dataclass
-class Ground:
-    """What faults work on, and what this machine does not allow."""
+class FaultContext:
+    """What faults act on, and what this machine does not allow."""
 
     brokers: Brokers
     session_s: float
-    """How long a broker may be silent before the controller gives it up."""
+    """The brokers' session timeout."""
     network: Network | None = None
     network_refusal: str | None = None
     mounts: dict[int, MemoryMount] = field(default_factory=dict)
-    """File systems that can really be full, by node."""
+    """File systems that can really be full, by node id."""
 
 
 class Fault:
-    """Made when it is its turn; `begin` and `end` are called once each."""
+    """One occurrence of a fault; `begin` and `end` are called once each."""
 
     name: ClassVar[str]
     what: ClassVar[str]
-    """What it does, for `--help` and the documentation."""
+    """Description for `--help` and the documentation."""
     needs_network: ClassVar[bool] = False
     is_of_all: ClassVar[bool] = False
-    """Whether all brokers fail at once: nobody can be served meanwhile."""
+    """Whether no client can be served while it lasts."""
 
-    def __init__(self, ground: Ground, rng: Random, avoid: Broker | None = None) -> None:
-        self.ground = ground
+    def __init__(self, context: FaultContext, rng: Random, avoid: Broker | None = None) -> None:
+        self.context = context
         self.rng = rng
         able = [each for each in self.candidates() if each is not avoid]
         self.broker: Broker = rng.choice(able)
         self.seconds = self.draw_seconds()
 
     def candidates(self) -> list[Broker]:
-        return self.ground.brokers.all
+        return self.context.brokers.all
 
     def draw_seconds(self) -> float:
-        """How long it lasts: mostly longer than a session, so that others take over."""
-        return self.rng.uniform(0.3, 1.5) * self.ground.session_s
+        """Draw the duration: mostly longer than a session, so that other brokers take over."""
+        return self.rng.uniform(0.3, 1.5) * self.context.session_s
 
     @property
     def concerns(self) -> list[Broker]:
@@ -89,7 +88,7 @@ class Kill(Fault):
         await self.broker.kill()
 
     async def heal(self) -> None:
-        await self.ground.brokers.start(self.broker)
+        await self.context.brokers.start(self.broker)
 
 
 class KillAll(Fault):
@@ -102,7 +101,7 @@ class KillAll(Fault):
 
     @property
     def concerns(self) -> list[Broker]:
-        return self.ground.brokers.all
+        return self.context.brokers.all
 
     @property
     def subject(self) -> str:
@@ -116,7 +115,7 @@ class KillAll(Fault):
             await each.kill()
 
     async def heal(self) -> None:
-        await self.ground.brokers.start(*self.concerns)
+        await self.context.brokers.start(*self.concerns)
 
 
 class Stop(Kill):
@@ -148,12 +147,12 @@ class Cut(Fault):
 
     @property
     def network(self) -> Network:
-        assert self.ground.network is not None
-        return self.ground.network
+        assert self.context.network is not None
+        return self.context.network
 
     @property
     def others(self) -> list[int]:
-        return [each.id for each in self.ground.brokers.all if each is not self.broker]
+        return [each.id for each in self.context.brokers.all if each is not self.broker]
 
     async def strike(self) -> None:
         self.network.cut(self.broker.id)
@@ -166,8 +165,8 @@ class CutOneWay(Cut):
     name = "cut-one-way"
     what = "what one broker sends is lost, or what is sent to it, or what it sends to one other broker"
 
-    def __init__(self, ground: Ground, rng: Random, avoid: Broker | None = None) -> None:
-        super().__init__(ground, rng, avoid)
+    def __init__(self, context: FaultContext, rng: Random, avoid: Broker | None = None) -> None:
+        super().__init__(context, rng, avoid)
         own = self.broker.id
         everyone = [*self.others, CLIENTS]
         self._way, self._blocks = rng.choice((
@@ -183,7 +182,7 @@ class CutOneWay(Cut):
     @property
     def concerns(self) -> list[Broker]:
         hit = {number for block in self._blocks for number in block}
-        return [each for each in self.ground.brokers.all if each.id in hit]
+        return [each for each in self.context.brokers.all if each.id in hit]
 
     async def strike(self) -> None:
         for source, target in self._blocks:
@@ -198,8 +197,8 @@ class CutFromPeers(CutOneWay):
     name = "cut-peers"
     what = "one broker and the other brokers do not reach each other; clients reach all of them"
 
-    def __init__(self, ground: Ground, rng: Random, avoid: Broker | None = None) -> None:
-        super().__init__(ground, rng, avoid)
+    def __init__(self, context: FaultContext, rng: Random, avoid: Broker | None = None) -> None:
+        super().__init__(context, rng, avoid)
         own = self.broker.id
         self._way = "from its peers"
         self._blocks = [(own, each) for each in self.others] + [(each, own) for each in self.others]
@@ -209,18 +208,18 @@ class CutFromPeers(CutOneWay):
 
 
 class DiskFault(Fault):
-    """Something switched on in one broker's disk."""
+    """A fault of one broker's disk, by a switch."""
 
     switches: ClassVar[tuple[Switch, ...]]
-    """Of which one is drawn."""
+    """Switches of which one is drawn."""
 
-    def __init__(self, ground: Ground, rng: Random, avoid: Broker | None = None) -> None:
-        super().__init__(ground, rng, avoid)
+    def __init__(self, context: FaultContext, rng: Random, avoid: Broker | None = None) -> None:
+        super().__init__(context, rng, avoid)
         self.switch = rng.choice(self.switches)
         self._spares_metadata = rng.random() < 0.5
 
     def candidates(self) -> list[Broker]:
-        return [each for each in self.ground.brokers.all if each.switches is not None]
+        return [each for each in self.context.brokers.all if each.switches is not None]
 
     @property
     def subject(self) -> str:
@@ -240,11 +239,11 @@ class DiskFault(Fault):
         await self.recover()
 
     async def recover(self) -> None:
-        """Start the broker again if it gave up; if it is about to, `Brokers.look` does."""
+        """Start the broker again if it has exited; if it is about to exit, `Brokers.look` starts it."""
         self.broker.disk_is_well()
         if not self.broker.is_running:
             self.broker.gave_up += not self.broker.is_down
-            await self.ground.brokers.start(self.broker)
+            await self.context.brokers.start(self.broker)
 
 
 class DiskFull(DiskFault):
@@ -255,13 +254,13 @@ class DiskFull(DiskFault):
     def candidates(self) -> list[Broker]:
         return [
             each
-            for each in self.ground.brokers.all
-            if each.switches is not None or each.id in self.ground.mounts
+            for each in self.context.brokers.all
+            if each.switches is not None or each.id in self.context.mounts
         ]
 
     @property
     def _mount(self) -> MemoryMount | None:
-        return self.ground.mounts.get(self.broker.id)
+        return self.context.mounts.get(self.broker.id)
 
     @property
     def subject(self) -> str:
@@ -304,16 +303,16 @@ class ClockJump(Fault):
     name = "clock"
     what = "the clock of one broker jumps up to ten minutes ahead or back, and returns"
 
-    def __init__(self, ground: Ground, rng: Random, avoid: Broker | None = None) -> None:
-        super().__init__(ground, rng, avoid)
+    def __init__(self, context: FaultContext, rng: Random, avoid: Broker | None = None) -> None:
+        super().__init__(context, rng, avoid)
         self._jump_s = rng.choice((-1, 1)) * rng.randint(1, CLOCK_JUMP_S_MAX)
 
     def candidates(self) -> list[Broker]:
-        return [each for each in self.ground.brokers.all if each.switches is not None]
+        return [each for each in self.context.brokers.all if each.switches is not None]
 
     @property
     def concerns(self) -> list[Broker]:
-        return []  # it goes on answering
+        return []  # it keeps answering
 
     @property
     def subject(self) -> str:
@@ -351,11 +350,11 @@ class TwoAtOnce(Fault):
     what = "two of the other faults, of two brokers, one a little after the other"
     is_of_all = True
 
-    def __init__(self, ground: Ground, rng: Random, avoid: Broker | None = None) -> None:
-        kinds = [each for each in SINGLE if each is not KillAll and refusal(each, ground) is None]
-        self._first = rng.choice(kinds)(ground, rng)
-        self._second = rng.choice(kinds)(ground, rng, self._first.broker)
-        super().__init__(ground, rng)
+    def __init__(self, context: FaultContext, rng: Random, avoid: Broker | None = None) -> None:
+        kinds = [each for each in SINGLE if each is not KillAll and refusal(each, context) is None]
+        self._first = rng.choice(kinds)(context, rng)
+        self._second = rng.choice(kinds)(context, rng, self._first.broker)
+        super().__init__(context, rng)
 
     @property
     def subject(self) -> str:
@@ -374,6 +373,6 @@ ALL: tuple[type[Fault], ...] = (*SINGLE, TwoAtOnce)
 KINDS = {each.name: each for each in ALL}
 
 
-def refusal(kind: type[Fault], ground: Ground) -> str | None:
-    """Why a fault cannot be had on this machine; None where it can."""
-    return ground.network_refusal if kind.needs_network and ground.network is None else None
+def refusal(kind: type[Fault], context: FaultContext) -> str | None:
+    """Return why this machine does not allow a fault; None if it does."""
+    return context.network_refusal if kind.needs_network and context.network is None else None

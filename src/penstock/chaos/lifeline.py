@@ -1,4 +1,4 @@
-"""A child that ends with its parent, however the parent ends."""
+"""Ends a child process with its parent, however the parent ends."""
 
 import ctypes
 import os
@@ -9,9 +9,9 @@ _PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when its parent ends; end now if the parent is gone already.
+    """Let the kernel kill this process when its parent ends; exit now if the parent has already ended.
 
-    Linux only: elsewhere a parent that is killed leaves its children behind.
+    Linux only: on other systems the children of a killed parent keep running.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

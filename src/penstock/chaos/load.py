@@ -1,9 +1,8 @@
-"""Which clients a campaign puts on its brokers, as a scenario of the simulator.
+"""The clients of a campaign, as a scenario of the simulator.
 
-Every kind of client of the simulator is there at once: idempotent, plain and transactional producers, workers
-that read, process and write, groups of both protocols, consumers of committed and of all records. There are few
-of each, and they are slow: the clients and the rules that check them run in one process, and must not be what
-everybody waits for.
+It has every kind of client at once: idempotent, plain and transactional producers, workers that read, process and
+write, groups of both protocols, read_committed and read_uncommitted consumers. There are few of each, and they are
+slow: clients and checkers share one process, which must not become the bottleneck.
 """
 
 from collections.abc import Mapping
@@ -23,7 +22,7 @@ from penstock.sim.scenario import Scenario, TopicPlan
 ORDERS, PRICES, DOORS, PROBED = "orders", "prices", "doors", "probed"
 
 SESSION_MS = 6_000
-"""Of members of groups."""
+"""Session timeout of group members."""
 TRANSACTION_MS = 10_000
 TICK_US = 300_000
 
@@ -70,7 +69,7 @@ def draw_load(seed: int, brokers: int, settings: Mapping[str, str]) -> Scenario:
 
 
 def broker_settings(more: Mapping[str, str]) -> dict[str, str]:
-    """Kafka's defaults, but for copies of what is kept, and sessions of groups that a campaign can wait for."""
+    """Return Kafka's defaults with three replicas, and with group sessions short enough for a campaign."""
     return {
         "default.replication.factor": str(REPLICAS),
         "min.insync.replicas": "2",

@@ -1,7 +1,7 @@
-"""The simulator's clients against real brokers: their time is an event loop's, their connections are sockets.
+"""Runs the simulator's clients against real brokers, on an event loop and real sockets.
 
-Implements `penstock.sim.clients.ports`. The loop is one of the standard library: what other threads hand to it runs
-before what arrives at a socket later, so that a record counts as sent before a consumer can read it.
+Implements `penstock.sim.clients.ports`. The loop must be the standard library's: it runs callbacks from other threads
+before data that arrives at a socket later, so that a record counts as sent before a consumer can read it.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ class LoopNetwork:
         try:
             await self._loop.create_connection(lambda: link, to.host, to.port)
         except OSError:
-            # What a client makes of it is no part of this task: an error of its own is to be seen.
+            # Outside this task, so that an exception of the client is reported.
             self._loop.call_soon(caller.refused)
 
     def close(self) -> None:
@@ -86,7 +86,7 @@ class LoopConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        # The process before this one was gone before this one was started.
+        # The previous process had ended before this one was started.
         self.incarnation = self._broker.incarnation
         self._caller.connected(self)
 

@@ -1,4 +1,4 @@
-"""A small file system in memory for one broker's data, which can really be full."""
+"""A small tmpfs for one broker's data, which can really be full."""
 
 import os
 import shutil
@@ -9,15 +9,15 @@ BYTES_MAX = 1 << 30
 
 
 def refusal(directory: Path) -> str | None:
-    """Why no file system can be mounted here; None where one can."""
+    """Return why no file system can be mounted here; None if one can."""
     if shutil.which("mount") is None:
-        return "the command mount is not there"
+        return "the command mount was not found"
     tried = directory / "mount-try"
     tried.mkdir()
     try:
-        told = _run("mount", "-t", "tmpfs", "-o", "size=1m", "penstock-chaos", str(tried))
-        if told.returncode:
-            return f"mounting is not allowed: {told.stderr.strip()}"
+        result = _run("mount", "-t", "tmpfs", "-o", "size=1m", "penstock-chaos", str(tried))
+        if result.returncode:
+            return f"mounting is not allowed: {result.stderr.strip()}"
         _run("umount", str(tried))
         return None
     finally:
@@ -25,7 +25,7 @@ def refusal(directory: Path) -> str | None:
 
 
 class MemoryMount:
-    """Mounted from when it is made."""
+    """A mounted tmpfs; the constructor mounts it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -33,17 +33,17 @@ class MemoryMount:
         _check("mount", "-t", "tmpfs", "-o", f"size={BYTES_MAX}", "penstock-chaos", str(path))
 
     def fill(self) -> None:
-        """Leave no room: the file system is as large as what is in it."""
+        """Shrink the file system to its contents, so that no room is left."""
         found = os.statvfs(self.path)
         used = (found.f_blocks - found.f_bfree) * found.f_frsize
         _check("mount", "-o", f"remount,size={max(used, found.f_frsize)}", str(self.path))
 
     def empty(self) -> None:
-        """Give back the room."""
+        """Restore the room."""
         _check("mount", "-o", f"remount,size={BYTES_MAX}", str(self.path))
 
     def close(self, *, keep: bool) -> None:
-        """Unmount it. What is in it is copied to the directory below where it is to be kept."""
+        """Unmount it; with `keep`, copy its contents to the underlying directory."""
         beside = self.path.with_name(f"{self.path.name}.kept")
         if keep:
             shutil.copytree(self.path, beside, symlinks=True)
@@ -58,6 +58,6 @@ def _run(*words: str) -> "subprocess.CompletedProcess[str]":
 
 
 def _check(*words: str) -> None:
-    told = _run(*words)
-    if told.returncode:
-        raise OSError(f"{' '.join(words)}: {told.stderr.strip()}")
+    result = _run(*words)
+    if result.returncode:
+        raise OSError(f"{' '.join(words)}: {result.stderr.strip()}")

@@ -1,12 +1,11 @@
-"""Network namespaces, one for each node, joined by a bridge, so that a cable can be cut for real.
+"""Network namespaces, one for each node, joined by a bridge, so that links can be cut for real.
 
     node 1 --cable--+
     node 2 --cable--+-- bridge, and clients beside it
     node 3 --cable--+
 
-A cut cable loses what is sent through it and says nothing: connections stay open on both sides, and nobody answers.
-One direction between two of them is blocked by a route that leads nowhere, at the sender. All of it needs root and
-`ip`; `Network.refusal` says why there is none.
+A cut link drops packets silently: connections stay open on both sides without replies. One direction between two nodes
+is blocked by a blackhole route at the sender. This needs root and `ip`; `Network.refusal` returns what is missing.
 """
 
 import ctypes
@@ -19,7 +18,7 @@ from types import TracebackType
 
 BRIDGE = "bridge"
 CLIENTS = 100
-"""Number of the clients' place, where a node has its own number."""
+"""Number of the clients' namespace; a node's namespace has its node id."""
 CLONE_NEWNET = 0x40000000
 
 
@@ -31,9 +30,9 @@ class Network:
 
     @staticmethod
     def refusal() -> str | None:
-        """Why there can be none here; None where there can."""
+        """Return why namespaces are not available; None if they are."""
         if shutil.which("ip") is None:
-            return "the command ip is not there"
+            return "the command ip was not found"
         name = f"penstock-try-{os.getpid()}"
         tried = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True, check=False)
         if tried.returncode:
@@ -99,7 +98,7 @@ class Network:
 
     @property
     def hub(self) -> str:
-        """Where clients see whoever has a cable."""
+        """Namespace of the bridge and the clients."""
         return f"{self._name}-hub"
 
     def namespace(self, number: int) -> str:
@@ -116,7 +115,7 @@ class Network:
         self._ip("link", "set", f"to-{number}", "master", BRIDGE, at=self.hub)
 
     def block(self, source: int, target: int) -> None:
-        """Lose what one sends to another; `CLIENTS` may be either. The other way stays open."""
+        """Drop packets from source to target, either of which may be `CLIENTS`. The other direction stays open."""
         self._ip("route", "replace", "blackhole", f"{self.address(target)}/32", at=self._at(source))
 
     def unblock(self, source: int, target: int) -> None:
@@ -127,7 +126,7 @@ class Network:
 
     @contextmanager
     def inside(self, namespace: str) -> Iterator[None]:
-        """This thread, and the threads that it starts meanwhile, open their sockets in that namespace."""
+        """Open sockets of this thread, and of threads that it starts meanwhile, in that namespace."""
         with open("/proc/thread-self/ns/net") as home, open(f"/run/netns/{namespace}") as there:
             _enter(there.fileno())
             try:

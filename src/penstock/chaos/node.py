@@ -1,7 +1,7 @@
 """`python -m penstock.chaos.node`: a broker process of a campaign.
 
-It is the node of `penstock up`, from the same configuration to the same exit codes. What differs: its disk and its
-clock do what the campaign's `Switches` say, and it does not outlive the campaign that started it.
+It is the node of `penstock up`, with the same configuration and exit codes. There are two differences: the campaign's
+`Switches` control its disk and its clock, and it ends with the campaign.
 """
 
 import argparse
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str]) -> int:
 
     def make_node(world: World, _: Vfs, config: NodeConfig) -> Hosted:
         true_now_ms = world.now_ms
-        # A node asks its world for the time, and nobody else.
+        # A node takes the time from its world only.
         setattr(world, "now_ms", lambda: true_now_ms() + switches.get(Switch.CLOCK_AHEAD_MS))  # noqa: B010
         return new_node(world, SwitchedDisk(str(given.switches)), config)
 

@@ -1,22 +1,22 @@
-"""Plays one campaign on a loop of its own, until it is over or a signal comes."""
+"""Runs one campaign on its own event loop, until it ends or a signal arrives."""
 
 import asyncio
 import signal
 from collections.abc import Callable
 
-from penstock.chaos.campaign import Campaign, Outcome, Plan
+from penstock.chaos.campaign import Campaign, CampaignResult, Plan
 
 
-def play(plan: Plan, say: Callable[[str], None] = lambda _: None) -> Outcome:
-    """Called from the main thread, which brokers are started from: they end with it."""
+def play(plan: Plan, say: Callable[[str], None] = lambda _: None) -> CampaignResult:
+    """Run a campaign. Call it from the main thread: brokers end with the thread that started them."""
 
-    async def run() -> Outcome:
+    async def run() -> CampaignResult:
         campaign = Campaign(plan, say)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, campaign.interrupt)
         return await campaign.run()
 
-    # The standard library's loop, and no other: see `stage`.
+    # It must be the standard library's loop: see `loop_ports`.
     with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
         return runner.run(run())

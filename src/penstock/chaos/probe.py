@@ -1,10 +1,10 @@
-"""A producer that never rests, and measures how long each partition acknowledges nothing.
+"""A producer that measures for how long each partition acknowledges nothing.
 
-It is Penstock's own Kafka client (`penstock.client`), idempotent, with acks=all and one record for every partition
-every 100 ms, on a thread of its own. Its timeouts are short, so that what it measures is the cluster's pause and not
-its own patience: a broker that says nothing is given up after `SILENCE_MS`.
+It uses Penstock's Kafka client (`penstock.client`) on its own thread: idempotent, acks=all, one record per partition
+every 100 ms. Its timeouts are short, so that it measures the cluster's pauses and not its own: it drops a connection
+to a silent broker after `SILENCE_MS`.
 
-Its records are events of the history like those of all other clients.
+Its records are events of the history, like those of all other clients.
 """
 
 import threading
@@ -24,12 +24,12 @@ NAME = "probe"
 EVERY_S = 0.1
 SILENCE_MS = 1_000
 WAITING_MAX = 50
-"""Records of a partition that are not acknowledged; then it makes no more until some are."""
+"""Maximum number of unacknowledged records per partition."""
 GAP_S_MIN = 0.3
-"""A shorter time without an acknowledgement is no pause."""
+"""A shorter time without an acknowledgement does not count as a pause."""
 
 ANY_PROCESS = 0
-"""It is not known which process acknowledged a record."""
+"""It is unknown which process acknowledged a record."""
 
 
 class Gap(NamedTuple):
@@ -54,7 +54,7 @@ class Probe:
         self._record = record
         self._failed = failed
         self._waiting: dict[int, deque[tuple[Batch, float]]] = {each: deque() for each in partitions}
-        """By partition: what is not acknowledged, and since when it waits."""
+        """Unacknowledged batches by partition, with the time of sending."""
         self._last_ack_s: dict[int, float] = {}
         self._made = dict.fromkeys(partitions, 0)
         self._batch_count = 0
@@ -70,7 +70,7 @@ class Probe:
         self._thread.start()
 
     def finish(self) -> None:
-        """Make no more; what was made is still delivered."""
+        """Send no new records; pending ones are still delivered."""
         self._is_making = False
 
     @property
@@ -85,12 +85,12 @@ class Probe:
 
     @property
     def acked_counts(self) -> dict[int, int]:
-        """By partition."""
+        """Acknowledged records by partition."""
         with self._lock:
             return {each: self._made[each] - len(self._waiting[each]) for each in self._made}
 
     def longest_pause_s(self, since_s: float) -> float:
-        """The longest time that some partition acknowledged nothing, of those that ended after a moment."""
+        """Return the longest pause of any partition, of those that ended after `since_s`."""
         now_s = time.monotonic()
         with self._lock:
             gaps = [each for each in self._gaps if each.end_s >= since_s]
@@ -142,7 +142,9 @@ class Probe:
                 -1,
                 [ProducedRecord(None, value, number)],
             )
-            batch.identities.append((0, 0, number))  # one, whatever it is: each record is to be there once
+            batch.identities.append(
+                (0, 0, number)
+            )  # any single identity: each record must be in the log once
             batch.sends = 1
             with self._lock:
                 self._made[partition] += 1
@@ -164,5 +166,5 @@ class Probe:
             self._record(Acked(batch, offset, Survives.POWER_CUT, ANY_PROCESS))
 
     def _waits_since(self, partition: int) -> float:
-        """Since when nothing was acknowledged while something waited."""
+        """Return since when the partition has acknowledged nothing while records waited."""
         return max(self._waiting[partition][0][1], self._last_ack_s.get(partition, 0.0))

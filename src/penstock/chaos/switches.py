@@ -1,8 +1,7 @@
-"""Memory that the campaign shares with one broker process: the faults of its disk and of its clock.
+"""Shared memory with which the campaign controls faults of a broker's disk and clock.
 
 A file of 64-bit numbers, one for each `Switch`, mapped by both sides. The campaign sets a switch, and the broker's
-next operation on its disk sees it. The broker reads a switch without a system call, so that a disk without a fault is
-as fast as it would be without switches.
+next disk operation sees it. Reading a switch takes no system call, so a disk without a fault is not slower.
 """
 
 import errno
@@ -18,7 +17,7 @@ from penstock.vfs import FaultyDisk, RealDisk
 FILE_BYTES = 4096
 
 METADATA = ("/__cluster_metadata-", "/meta/")
-"""One of these is in the path of every file of the quorum's log, and of a node's own files about its logs."""
+"""Parts of the paths of the metadata log and of a node's own files about its logs."""
 
 
 class Switch(IntEnum):
@@ -27,16 +26,16 @@ class Switch(IntEnum):
     FULL = 0
     """Files do not grow: ENOSPC."""
     READ_ONLY = 1
-    """Nothing is written, made, renamed or removed: EROFS."""
+    """Writes, creations, renames and removals fail: EROFS."""
     FAIL_WRITES = 2
     FAIL_SYNCS = 3
     FAIL_READS = 4
     SLOW = 5
-    """Every sync takes `SLOW_S` longer. Reads and writes do not: they mostly end in the page cache."""
+    """Every sync takes `SLOW_S` longer. Reads and writes do not, since they mostly use the page cache."""
     SPARES_METADATA = 6
-    """The other switches do not concern the quorum's log and a node's own files: one disk of several fails."""
+    """The other switches do not affect the metadata log and a node's own files, as if one of several disks failed."""
     CLOCK_AHEAD_MS = 7
-    """How far the wall clock is ahead; negative for behind."""
+    """Offset of the wall clock; negative if it is behind."""
 
 
 SLOW_S = 0.7
@@ -58,7 +57,7 @@ class Switches:
         return self._values[switch]
 
     def clear(self) -> None:
-        """Switch off every fault of the disk. A clock stays where it was put."""
+        """Switch off every fault of the disk. The clock's offset stays."""
         for switch in Switch:
             if switch is not Switch.CLOCK_AHEAD_MS:
                 self._values[switch] = 0
@@ -73,7 +72,7 @@ _GROWS = frozenset({"write", "make_dirs"})
 
 
 class SwitchedDisk(FaultyDisk):
-    """The real disk, with the faults that are switched on. A child process that is handed it sees the same ones."""
+    """The real disk with the faults that are switched on. Pickled to a child process, it uses the same switches."""
 
     def __init__(self, path: str) -> None:
         super().__init__(RealDisk(), sleep=time.sleep)

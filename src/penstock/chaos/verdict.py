@@ -1,4 +1,4 @@
-"""What is left when a campaign is over: the files of the brokers that have stopped, and their logs."""
+"""Checks the files and the log output of stopped brokers at the end of a campaign."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ METADATA = "__cluster_metadata"
 
 
 def check_files(node_id: int, data: Path, audited: Sequence[Audited], rules: Rules) -> None:
-    """Check that a broker's files are sound, and have what was read in the end."""
+    """Check that a broker's files are sound, and contain what the final audit read."""
     try:
         check_disk(RealDisk(), list(audited), rules, str(data))
     except Violation as violation:
@@ -26,9 +26,9 @@ def check_files(node_id: int, data: Path, audited: Sequence[Audited], rules: Rul
 
 
 def replicas_of(data: dict[int, Path], audited: Sequence[Audited]) -> Iterator[ReplicaRead]:
-    """What each broker has of each partition, up to where it is committed.
+    """Yield each broker's committed records of each partition.
 
-    How far that is was read of topics. Of the brokers' own, it is as far as all of them have come.
+    The final audit gives the committed end of topics. For internal topics it is the end that all replicas have.
     """
     disk = RealDisk()
     ends = {each.at: each.end for each in audited}
@@ -51,7 +51,7 @@ def _before(end: Offset, replica: ReplicaRead) -> dict[Offset, tuple[int, bytes]
 
 
 def tracebacks(log: Path) -> list[str]:
-    """Log lines with an exception that the broker has no better answer to."""
+    """Return log lines with a traceback."""
     found = re.findall(
         r"^.*Traceback \(most recent call last\).*$", log.read_text("utf-8", "replace"), re.MULTILINE
     )

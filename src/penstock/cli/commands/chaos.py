@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.chaos.campaign import Outcome, Plan
+from penstock.chaos.campaign import CampaignResult, Plan
 from penstock.chaos.faults import KINDS
 from penstock.chaos.namespaces import Network
 from penstock.chaos.play import play
@@ -132,7 +132,7 @@ def _command(plan: Plan) -> str:
     return " ".join(words)
 
 
-def _show(outcome: Outcome, command: str, *, is_kept: bool) -> None:
+def _show(outcome: CampaignResult, command: str, *, is_kept: bool) -> None:
     rows = []
     for name in dict.fromkeys(each.name for each in outcome.faults):
         of_kind = [each for each in outcome.faults if each.name == name]
