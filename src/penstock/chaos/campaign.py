@@ -204,7 +204,7 @@ class Campaign:
         return kinds, network, why
 
     def _prepare_disks(self) -> None:
-        """Give brokers disks that can fail. The last one gets a disk that can really be full, if mounts are allowed."""
+        """Give brokers disks that can fail. The last one gets a disk that can really be full, if this is allowed."""
         if not any(issubclass(each, DiskFault | ClockJump) for each in self._kinds):
             return
         brokers = list(self._brokers.all)

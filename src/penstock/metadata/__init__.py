@@ -1,17 +1,17 @@
-"""The cluster's metadata: an immutable image, the records that move it, and the controller that writes them.
+"""The cluster's metadata: an immutable image, the records that change it, and the controller that writes them.
 
-schema        the metadata records                controller/   requests in, answers and records out
-control       the quorum's own records              core          how it is run
-ids           16-byte ids                           topics        created, deleted, grown
-versions      features and their levels             placement     where replicas go
-maps          maps that share what stays            partitions    ISR changes, elections asked for
-image         the cluster at one offset             elections     who leads, who is in sync
-replay        what each record does to it           brokers       registered, alive, fenced, leaving
-snapshot      an image as records                   configs       settings changed
-delta         what changed between images           features      levels moved
-configs       settings in force                     producer_ids  blocks handed out
-config_table  settings by Kafka's names             balancing     preferred leaders restored
-bootstrap     what a new cluster starts with        reassignments replicas moved
+records          the metadata records               controller/     requests in, replies and records out
+control_records  the quorum's control records         controller      the entry point
+ids              16-byte ids                          topics          create, delete, add partitions
+versions         features and their levels            placement       replicas of new partitions
+maps             persistent maps                      partitions      ISR changes, requested elections
+image            the cluster at one offset            elections       leader and ISR of a partition
+replay           applies records to an image          brokers         registration, heartbeats, fencing
+snapshot         an image as records                  configs         changes of settings
+delta            changes between two images           features        changes of feature levels
+configs          effective settings                   producer_ids    allocation of blocks
+config_table     settings by Kafka's names            balancing       preferred leaders
+bootstrap        records of a new cluster             reassignments   moves of replicas
 """
 
 from penstock.base.ids import Uuid, random_uuid, uuid_from_text, uuid_text

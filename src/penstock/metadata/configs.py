@@ -1,7 +1,7 @@
 """Effective settings: their sources, their precedence, and the validation of changes.
 
-For a topic the strongest is its own setting, then the broker's that stands in for it: set at run time for this
-broker, set at run time for all, in the broker's own file, and last the default.
+For a topic its own setting comes first, then the broker setting that supplies its default: set dynamically for this
+broker, set dynamically for all brokers, in the broker's file, and last the built-in default.
 """
 
 import re
@@ -51,7 +51,7 @@ class Described(NamedTuple):
     value: str | None
     source: Source
     synonyms: tuple[Synonym, ...]
-    """All sources of a value, the strongest first."""
+    """All sources of a value, highest precedence first."""
     type: ConfigType
     read_only: bool
     sensitive: bool
@@ -60,14 +60,14 @@ class Described(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BrokerSettings:
-    """What one broker has to say: its file, and through the image what was set at run time."""
+    """Settings of one broker: its file and, through the image, dynamic settings."""
 
     broker_id: int | None = None
-    """None for what holds for brokers in general."""
+    """None for the cluster-wide defaults of brokers."""
     static: Mapping[str, str] | None = None
 
     def synonyms(self, setting_names: tuple[str, ...], image: ClusterImage) -> Iterator[Synonym]:
-        """Each word of this broker on the settings, the strongest first."""
+        """Yield this broker's values of the settings, highest precedence first."""
         if self.broker_id is not None:
             own = image.config(Resource(ResourceType.BROKER, str(self.broker_id)))
             yield from _found(setting_names, own, Source.DYNAMIC_BROKER)
@@ -91,7 +91,7 @@ def _found(names: tuple[str, ...], values: Mapping[str, str], source: Source) ->
 def topic_setting(
     topic: str, name: str, image: ClusterImage, broker: BrokerSettings = ANY_BROKER
 ) -> str | None:
-    """What is in force for a topic, as text."""
+    """Return the effective value of a topic setting, as text."""
     setting = TOPIC_SETTINGS[name]
     own = image.config(Resource(ResourceType.TOPIC, topic)).get(name)
     if own is not None:
@@ -102,14 +102,14 @@ def topic_setting(
 
 
 def broker_setting(name: str, image: ClusterImage, broker: BrokerSettings = ANY_BROKER) -> str | None:
-    """What is in force for a broker, as text."""
+    """Return the effective value of a broker setting, as text."""
     for synonym in broker.synonyms((name,), image):
         return synonym.value
     return None
 
 
 def broker_flag(name: str, image: ClusterImage, broker: BrokerSettings = ANY_BROKER) -> bool:
-    """Whether a broker's setting is true."""
+    """Return whether a boolean broker setting is true."""
     return _is_true(broker_setting(name, image, broker))
 
 
@@ -126,7 +126,7 @@ def unclean_election_allowed(topic: str, image: ClusterImage, broker: BrokerSett
 
 
 def log_defaults(image: ClusterImage, broker: BrokerSettings = ANY_BROKER) -> LogSettings:
-    """What the logs of topics obey that set nothing themselves."""
+    """Return the log settings of topics without settings of their own."""
     texts = {}
     for name in _LOG_SETTINGS:
         setting = TOPIC_SETTINGS[name]
@@ -142,7 +142,7 @@ def log_settings(
     broker: BrokerSettings = ANY_BROKER,
     defaults: LogSettings | None = None,
 ) -> LogSettings:
-    """What a topic's logs obey. With many topics, give the `log_defaults`, which are the same for all."""
+    """Return the log settings of a topic. With many topics, pass the `log_defaults`, which are the same for all."""
     own = image.config(Resource(ResourceType.TOPIC, topic))
     texts = {name: value for name, value in own.items() if name in _LOG_SETTINGS}
     settings = log_defaults(image, broker) if defaults is None else defaults
@@ -167,7 +167,7 @@ def describe(
     broker: BrokerSettings = ANY_BROKER,
     names: frozenset[str] | None = None,
 ) -> list[Described]:
-    """Every setting of a topic or a broker, or those asked for; of all brokers together, what was set."""
+    """Describe all settings of a topic or a broker, or the requested ones; for the default of all brokers, those set."""
     if resource.type == ResourceType.TOPIC:
         described = [
             _describe_topic(setting, resource.name, image, broker) for setting in _shown(image, resource)
@@ -189,7 +189,7 @@ def describe(
 
 
 def _shown(image: ClusterImage, resource: Resource) -> list[Setting]:
-    """All settings of a topic; an internal one only where it is set."""
+    """Describe all settings of a topic; internal settings only if they are set."""
     own = image.config(resource)
     return [
         TOPIC_SETTINGS[name]
@@ -211,13 +211,13 @@ def _describe_topic(setting: Setting, topic: str, image: ClusterImage, broker: B
 
 
 def _from_own_name(name: str, synonyms: Iterable[Synonym]) -> tuple[Synonym, ...]:
-    """As Kafka lists them: those before the name itself are left out (`ConfigHelper.configSynonyms`). Where only
-    log.retention.hours has a value, which is the default, log.retention.ms has no synonyms and a default source."""
+    """List synonyms as Kafka does: those before the name itself are left out (`ConfigHelper.configSynonyms`). If only
+    log.retention.hours has a value, the default, log.retention.ms has no synonyms and a default source."""
     return tuple(dropwhile(lambda each: each.name != name, synonyms))
 
 
 def _broker_synonyms(name: str) -> tuple[str, ...]:
-    """The names of one setting: log.retention.ms, and in minutes and hours."""
+    """Return all names of one setting, such as log.retention.ms, .minutes and .hours."""
     for topic in TOPIC_SETTINGS.values():
         if len(topic.brokers) > 1 and name in topic.brokers:
             return topic.brokers
@@ -239,7 +239,7 @@ def _described(setting: Setting, synonyms: tuple[Synonym, ...]) -> Described:
 
 
 def validate(resource: Resource, values: Mapping[str, str]) -> None:
-    """Refuse, in a sentence, what may not be set on a topic or, at run time, on a broker."""
+    """Raise if a setting may not be set on a topic or, dynamically, on a broker."""
     if resource.type == ResourceType.TOPIC:
         for name, text in values.items():
             if name not in TOPIC_SETTINGS:
@@ -262,7 +262,7 @@ def validate(resource: Resource, values: Mapping[str, str]) -> None:
 
 
 def validate_static(values: Mapping[str, str]) -> None:
-    """Refuse what may not stand in a broker's own file."""
+    """Raise if a setting may not be in a broker's file."""
     for name, text in values.items():
         if name not in BROKER_SETTINGS:
             raise BadSetting(f"unknown setting {name}")
@@ -292,7 +292,7 @@ def _check_together(values: Mapping[str, str]) -> None:
 
 
 def check(setting: Setting, text: str) -> None:
-    """Refuse a value that the setting cannot have."""
+    """Raise if a setting cannot have a value."""
     name, value = setting.name, text.strip()
     if setting.type is ConfigType.BOOLEAN:
         if value.lower() not in ("true", "false"):
@@ -334,7 +334,7 @@ def _span(low: float | None, high: float | None) -> str:
 
 
 def is_list(resource: Resource, name: str) -> bool:
-    """Whether values can be appended to it and subtracted from it."""
+    """Return whether it is a list, with values that can be appended and subtracted."""
     table = TOPIC_SETTINGS if resource.type == ResourceType.TOPIC else BROKER_SETTINGS
     return name in table and table[name].type is ConfigType.LIST
 

@@ -1,7 +1,6 @@
-"""What the quorum itself writes: the control records of the metadata log and of its snapshots.
+"""The control records that the quorum writes to the metadata log and its snapshots.
 
-A control record's key says which of these its value is (`records.ControlType`). The value begins with its
-own version, which says how the rest reads.
+A control record's key has its type (`records.ControlType`). The value begins with its version.
 """
 
 from struct import Struct as Packing
@@ -40,7 +39,7 @@ class Voter(Struct):
 
 
 class LeaderChangeMessage(ControlMessage):
-    """The first record of an epoch: who leads it, and who made it so.
+    """The first record of an epoch: its leader, the voters, and those that granted their vote.
 
     Kafka 4.3 declares version 1, with directories, but writes version 0 and reads nothing else.
     """
@@ -58,7 +57,7 @@ class SnapshotHeaderRecord(ControlMessage):
 
 
 class SnapshotFooterRecord(ControlMessage):
-    """The last record of a snapshot; one without it was never finished."""
+    """The last record of a snapshot; a snapshot without it is incomplete."""
 
     TYPE: ClassVar = ControlType.SNAPSHOT_FOOTER
 
@@ -104,7 +103,7 @@ MESSAGES: dict[ControlType, type[ControlMessage]] = {
 
 
 def encode_control(message: ControlMessage) -> bytes:
-    """The value of the control record; its key is `records.control_key(message.TYPE)`."""
+    """Encode the value of a control record; its key is `records.control_key(message.TYPE)`."""
     out = bytearray()
     body_of(type(message), message.version).write(out, message)
     return bytes(out)

@@ -1,6 +1,6 @@
-"""What changed between two images: what a broker acts on when its image moves.
+"""Changes between two images, on which a broker acts when it gets a new image.
 
-The images share what did not change, so that a delta costs what changed and not what there is.
+Images share unchanged parts, so the cost of a delta depends on the number of changes, not on the size of the image.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from .image import ClusterImage, Partition, Resource, Topic
 @dataclass(frozen=True, slots=True)
 class PartitionDelta:
     topic: Topic
-    """As it is now."""
+    """The new state."""
     number: int
     old: Partition | None
     """None for a new partition."""
@@ -21,15 +21,15 @@ class PartitionDelta:
 
 @dataclass(frozen=True, slots=True)
 class ImageDelta:
-    """A topic that was deleted and created again under its name is in both lists: its id is another."""
+    """A topic that was deleted and created again under its name is in both lists, with different ids."""
 
     topics_created: tuple[Topic, ...]
     topics_deleted: tuple[Topic, ...]
     partitions: tuple[PartitionDelta, ...]
-    """Of topics that stayed, and of those created."""
+    """Changed partitions of existing and of created topics."""
     configs: frozenset[Resource]
     brokers: frozenset[int]
-    """Registered, changed or gone."""
+    """Brokers that were registered, changed or unregistered."""
     features: frozenset[str]
 
     @property

@@ -1,11 +1,11 @@
 """The cluster at one offset of the metadata log: brokers, topics and partitions, settings.
 
-An image never changes. `replay` gives the image after some records and shares with the old one all that they
-did not touch, so that readers may hold any image for as long as they like. `records` gives the records that
-build it again: the content of a snapshot. What changed from one image to the next is in `delta`.
+An image is immutable. `replay` returns the image after some records, which shares all unchanged parts with the old one,
+so that readers may keep any image. `records` returns the records that rebuild it: the contents of a snapshot. `delta`
+has the changes between two images.
 
-Records of kinds that nothing here acts on (ACLs, SCRAM credentials, quotas, delegation tokens, what a later
-Kafka may write) are kept, and are in the snapshot too: no node forgets what it did not understand.
+Records of kinds that are not implemented (ACLs, SCRAM credentials, quotas, delegation tokens, records of later Kafka
+versions) are kept, also in snapshots, so that no node loses them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,7 +22,7 @@ from .versions import ELR_FEATURE, METADATA_VERSION, METADATA_VERSION_MIN
 
 
 class ResourceType(IntEnum):
-    """What has settings; the numbers are the protocol's."""
+    """Types of resources with settings; the numbers are the protocol's."""
 
     UNKNOWN = 0
     TOPIC = 2
@@ -35,11 +35,11 @@ class ResourceType(IntEnum):
 class Resource(NamedTuple):
     type: int
     name: str
-    """A topic, or the id of a broker; empty for the default of all brokers."""
+    """Name of a topic or id of a broker; empty for the default of all brokers."""
 
 
 def collision_key(topic: str) -> str | None:
-    """What a topic's name becomes in the names of metrics; None where no other can become the same."""
+    """Return the topic's name as it appears in names of metrics; None if no other topic can have the same."""
     return topic.replace(".", "_") if "." in topic or "_" in topic else None
 
 
@@ -52,14 +52,14 @@ class Broker:
 
     id: int
     epoch: int
-    """Given at registration, and larger each time: a request with an older one comes from a former life."""
+    """Assigned at registration, and larger each time: a request with an older one is from a previous incarnation."""
     incarnation_id: Uuid
     """Drawn by the broker at each start."""
     endpoints: tuple[Endpoint, ...] = ()
     features: tuple[SupportedFeature, ...] = ()
     rack: str | None = None
     fenced: bool = True
-    """A fenced broker leads nothing, is in no ISR, and clients do not see it."""
+    """A fenced broker leads no partition, is in no ISR, and is not visible to clients."""
     in_controlled_shutdown: bool = False
     log_dirs: Uuids = ()
     cordoned_log_dirs: Uuids | None = None
@@ -89,7 +89,7 @@ class ControllerNode:
 
 
 def supported_range(features: Iterable[SupportedFeature], name: str) -> tuple[int, int]:
-    """The lowest and highest level; (0, 0), which is off, for a feature that is not listed."""
+    """Return the lowest and highest supported level; (0, 0), which is off, for an unknown feature."""
     for feature in features:
         if feature.name == name:
             return feature.min_level, feature.max_level
@@ -101,23 +101,23 @@ class Partition:
     replicas: Ids
     """In order of preference."""
     directories: Uuids
-    """Of the replicas, in the same order."""
+    """Directories of the replicas, in the same order."""
     isr: Ids
-    """Invariant: a subset of the replicas, and it holds the leader where there is one."""
+    """Invariant: a subset of the replicas that contains the leader, if there is one."""
     leader: int = NO_LEADER
     leader_epoch: LeaderEpoch = 0
-    """Moves with the leader. Never back."""
+    """Rises with every leader change."""
     partition_epoch: int = 0
-    """Moves with every change. Never back."""
+    """Rises with every change."""
     recovery_state: int = RECOVERED
     elr: Ids = ()
-    """Replicas outside the ISR that hold all that was acknowledged (KIP-966), kept while the ISR is smaller
+    """Replicas outside the ISR that have every acknowledged record (KIP-966), kept while the ISR is smaller
     than `min.insync.replicas`."""
     last_known_elr: Ids = ()
-    """Where all is lost: the last leader, to wait for."""
+    """If both ISR and ELR are empty: the last leader, which the partition waits for."""
     adding: Ids = ()
     removing: Ids = ()
-    """Of a reassignment that is going on."""
+    """Replicas that an ongoing reassignment removes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +130,9 @@ class Topic:
 @dataclass(frozen=True)
 class ClusterImage:
     offset: Offset = -1
-    """Of the last record in it."""
+    """Offset of the last replayed record."""
     epoch: LeaderEpoch = 0
-    """Of the leader that wrote that record."""
+    """Epoch of the leader that wrote that record."""
     features: FrozenMap[str, int] = FrozenMap()  # noqa: RUF009
     """The finalized level of each feature that is on."""
     brokers: FrozenMap[int, Broker] = FrozenMap()  # noqa: RUF009
@@ -140,18 +140,18 @@ class ClusterImage:
     topics: FrozenMap[str, Topic] = FrozenMap()  # noqa: RUF009
     topic_names: FrozenMap[Uuid, str] = FrozenMap()  # noqa: RUF009
     collisions: FrozenMap[str, str] = FrozenMap()  # noqa: RUF009
-    """Topics with a dot or an underscore in their names, by the name with underscores for dots: in names of
-    metrics the two look the same, so that no two topics may differ in them alone."""
+    """Topics with a dot or an underscore in their names, by the name with underscores for dots. In names of
+    metrics both become underscores, so two topics must not differ in them only."""
     configs: FrozenMap[Resource, Mapping[str, str]] = FrozenMap()  # noqa: RUF009
     next_producer_id: int = 0
     cluster_id: str = ""
     """The id of the cluster; empty if the log does not have it."""
     kept: FrozenMap[tuple[object, ...], AnyRecord] = FrozenMap()  # noqa: RUF009
-    """Records that are not acted on, by what they are about."""
+    """Records of kinds that are not implemented, by their key."""
     unknown: tuple[UnknownRecord, ...] = ()
     """Records of unknown kinds, in their order."""
     transaction: tuple[AnyRecord, ...] | None = None
-    """Records of a metadata transaction that has not ended, which are no part of the image yet."""
+    """Records of an open metadata transaction, which are not part of the image yet."""
 
     @cached_property
     def metadata_version(self) -> int:
@@ -179,7 +179,7 @@ class ClusterImage:
         return found
 
     def replay(self, records: Iterable[AnyRecord], offset: Offset, epoch: LeaderEpoch) -> "ClusterImage":
-        """The image after these records, of which the last has this offset."""
+        """Return the image after these records, of which the last has this offset."""
         from .replay import ImageDraft  # noqa: PLC0415  (the draft is made of what is declared here)
 
         draft = ImageDraft(self)
@@ -188,7 +188,7 @@ class ClusterImage:
         return draft.freeze(offset, epoch)
 
     def records(self) -> Iterator[AnyRecord]:
-        """The records that build this image from an empty one, in Kafka's order."""
+        """Return the records that build this image from an empty one, in Kafka's order."""
         from .snapshot import snapshot_records  # noqa: PLC0415
 
         return snapshot_records(self)

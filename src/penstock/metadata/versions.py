@@ -1,4 +1,4 @@
-"""Features and their levels: what a cluster has agreed that all of its nodes understand.
+"""Features and their finalized levels, which all nodes of a cluster support.
 
 The level of `metadata.version` decides which versions of records the controller may write; the table is
 Kafka 4.3's. The other features each turn on a protocol.
@@ -13,13 +13,13 @@ KRAFT_VERSION = "kraft.version"
 ELR_FEATURE = "eligible.leader.replicas.version"
 
 METADATA_VERSION_MIN = 7
-"""Kafka 3.3-IV3: the oldest that Kafka 4 still reads."""
+"""Kafka 3.3-IV3: the oldest version that Kafka 4 still reads."""
 METADATA_VERSION_LATEST = 30
 """Kafka 4.3-IV0."""
 
 
 RECORD_CHANGES = frozenset({7, 8, 11, 13, 14, 15, 17, 23, 30})
-"""The levels that brought records or fields which the level below cannot hold: going back would lose them."""
+"""Levels that added records or fields which the level below cannot hold: a downgrade would lose them."""
 
 
 class Feature(NamedTuple):
@@ -27,7 +27,7 @@ class Feature(NamedTuple):
     min_level: int
     max_level: int
     default_level: int
-    """In a new cluster."""
+    """Level in a new cluster."""
     needs: dict[int, int]
     """The `metadata.version` that a level needs."""
 
@@ -44,18 +44,17 @@ FEATURES = {
         Feature(KRAFT_VERSION, 0, 1, 0, {}),
     )
 }
-"""In the order in which a new cluster writes them. The level of kraft.version is the quorum's own, in its
-control records."""
+"""In the order in which a new cluster writes them. The level of kraft.version is in the quorum's control records."""
 
 SUPPORTED: tuple[SupportedFeature, ...] = tuple(
     SupportedFeature(name=each.name, min_level=each.min_level, max_level=each.max_level)
     for each in FEATURES.values()
 )
-"""What this code registers with."""
+"""Supported levels that a node registers with."""
 
 
 def loses_metadata(old: int, new: int) -> bool:
-    """Whether going from one metadata.version to another crosses a change of records."""
+    """Return whether a change between two metadata.versions loses records or fields."""
     low, high = sorted((old, new))
     return any(low < level <= high for level in RECORD_CHANGES)
 
@@ -73,7 +72,7 @@ def has_cordoned_dirs(metadata_version: int) -> bool:
 
 
 def bumps_epoch_on_isr_shrink(metadata_version: int) -> bool:
-    """Until 3.6 a smaller ISR came with a new leader epoch (KAFKA-15021)."""
+    """Until 3.6 an ISR shrink bumped the leader epoch (KAFKA-15021)."""
     return metadata_version < 12
 
 
@@ -85,10 +84,10 @@ def register_broker_version(metadata_version: int) -> int:
 
 
 def partition_version(metadata_version: int) -> int:
-    """Of PartitionRecord and PartitionChangeRecord."""
+    """Version of PartitionRecord and PartitionChangeRecord."""
     return has_directories(metadata_version) + has_elr(metadata_version)
 
 
 UNSERVED = frozenset({"share.version", "streams.version"})
-"""Features that a cluster which Kafka has begun may have on. No client is told that they can be used here, and nobody
-can turn them on."""
+"""Features that may be on in a cluster that Kafka created. They are not advertised to clients and cannot be turned
+on here."""

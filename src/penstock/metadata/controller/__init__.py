@@ -1,4 +1,4 @@
-"""The controller, by role; `core` says how it is run."""
+"""The controller's state machine; `controller` describes how it is run."""
 
 from .controller import SESSION_TIMEOUT_MS, Controller
 from .requests import Result

@@ -1,7 +1,7 @@
-"""Preferred leaders, restored from time to time: after a broker was away, others lead what it led.
+"""Moves leadership back to preferred replicas from time to time, for instance after a broker was down.
 
-The first replica of each partition leads it, where it can; placement has spread them evenly. How often it is looked
-is `leader.imbalance.check.interval.seconds`, whether at all `auto.leader.rebalance.enable`.
+The preferred replica of a partition is its first one; placement spreads them evenly over brokers.
+`leader.imbalance.check.interval.seconds` sets the interval, and `auto.leader.rebalance.enable` switches it on or off.
 """
 
 from typing import Final
@@ -14,17 +14,17 @@ from .elections import Elect, PartitionEdit, acceptance
 from .view import ControllerView
 
 ELECTIONS_MAX: Final = 1000
-"""In one batch; Kafka's number. Those that are left come with the next tick."""
+"""Elections in one batch, as in Kafka. The rest follow at the next tick."""
 
 
 class Balancing:
-    """When it is time to look."""
+    """Decides when to check for partitions that their preferred replica does not lead."""
 
     def __init__(self, view: ControllerView, now_ms: TimestampMs) -> None:
         self._due_ms = now_ms + _interval_ms(view)
 
     def due(self, view: ControllerView, now_ms: TimestampMs) -> list[s.AnyRecord]:
-        """The elections that bring preferred leaders back, if it is time."""
+        """Return the elections that restore preferred leaders, if a check is due."""
         if now_ms < self._due_ms:
             return []
         records: list[s.AnyRecord] = []

@@ -1,4 +1,4 @@
-"""Brokers: registered, alive, fenced, on their way out.
+"""Brokers: registration, heartbeats, fencing and controlled shutdown.
 
 Which brokers are alive is soft state: a new controller has no heartbeats yet, gives each broker one session timeout to
 send one, and accepts a registration at once, since no session contradicts it.
@@ -34,41 +34,41 @@ class _Session:
     heard_ms: TimestampMs
     metadata_offset: Offset
     came_at: Offset
-    """Where the metadata log ended when it began: what was decided of the broker while it was not heard lies below."""
+    """End of the metadata log when the session began: decisions about the broker while it was silent are below."""
     is_cut: bool = False
-    """The connection of its heartbeats broke, and none has come since."""
+    """The connection of its heartbeats broke, and no heartbeat has arrived since."""
 
 
 class State(Enum):
     FENCED = auto()
     UNFENCED = auto()
     CONTROLLED_SHUTDOWN = auto()
-    """The broker leads no partition once the others have this metadata; only then may it stop."""
+    """Once all brokers have this metadata, the broker leads no partition, and may stop."""
     SHUTDOWN_NOW = auto()
 
 
 @dataclass(slots=True)
 class Sessions:
-    """When each broker last sent a heartbeat, and the metadata offset that it had reached."""
+    """Time of each broker's last heartbeat, and the metadata offset that it had reached."""
 
     timeout_ms: int
     since_ms: TimestampMs
     """When this controller became the active one."""
     _open: dict[int, _Session] = field(default_factory=dict)
     _leaving: dict[int, Offset] = field(default_factory=dict)
-    """Brokers in controlled shutdown, and the offset of the record that says so."""
+    """Brokers in controlled shutdown, with the offset of the record that says so."""
 
     def heard(
         self, broker_id: int, epoch: int, now_ms: TimestampMs, metadata_offset: Offset, end: Offset
     ) -> None:
-        """A broker that has read the metadata log up to an offset lives; the log itself ends at another."""
+        """Note a heartbeat of a broker that has read the metadata log to `metadata_offset`; the log ends at `end`."""
         held = self._open.get(broker_id)
         came_at = end if held is None or held.epoch != epoch else held.came_at
         self._open[broker_id] = _Session(epoch, now_ms, metadata_offset, came_at)
 
     def has_caught_up(self, broker: Broker) -> bool:
-        """Whether it has read all that was decided of it before it came, or came back: its own registration, or that
-        it was fenced and leads nothing any more."""
+        """Return whether it has read all decisions about it from before its session: its registration, or that it was
+        fenced and no longer leads."""
         session = self._open[broker.id]
         return session.metadata_offset >= max(broker.epoch, session.came_at)
 
@@ -113,7 +113,7 @@ class Sessions:
 def register_broker(
     view: ControllerView, sessions: Sessions, request: RegisterBroker, now_ms: TimestampMs
 ) -> Outcome[int]:
-    """The reply is the broker's epoch: the offset at which its registration is written."""
+    """Register a broker. The reply is its epoch: the offset of its registration record."""
     image = view.image
     cluster_id = image.cluster_id or view.cluster_id
     is_new = not request.cluster_id and image.cluster_id
@@ -157,9 +157,9 @@ def register_broker(
 
 
 def _is_alive(sessions: Sessions, held: Broker, request: RegisterBroker, now_ms: TimestampMs) -> bool:
-    """Whether the broker that is registered may still be there, beside the one that registers.
+    """Return whether the broker that is already registered may still run, beside the one that registers now.
 
-    Not one whose connection broke before another came up at its very address: two processes cannot listen there.
+    It cannot if its connection broke and the new one has the same address: two processes cannot listen there.
     """
     if held.in_controlled_shutdown or not sessions.is_open(held, now_ms):
         return False
@@ -206,8 +206,8 @@ def _invalid(message: str) -> KafkaError:
 
 
 def _former_life(view: ControllerView, request: RegisterBroker, clean: bool) -> Iterator[s.AnyRecord]:
-    """A broker that comes back must not count as in sync; after an unclean stop, not as eligible either. One that has
-    another directory than it had, on a new disk, has lost its replicas: they lie in the new one from now on."""
+    """A broker that restarts is removed from ISRs, and after an unclean stop from ELRs too. If it has a new directory
+    instead of its old one, its replicas are lost, and are placed in the new directory."""
     broker_id, with_elr = request.broker_id, view.image.elr_enabled
     is_unclean = with_elr and not clean
     lost = list(lost_by(view, broker_id, request.log_dirs)) if len(request.log_dirs) == 1 else []
@@ -272,7 +272,7 @@ def _next_state(  # noqa: PLR0911  (a state machine reads best in one piece)
     if held is State.FENCED:
         if request.want_shutdown:
             return State.SHUTDOWN_NOW
-        # One that was let go stays out: only another registration brings it back.
+        # A broker that was released to shut down stays out until it registers again.
         back = sessions.has_caught_up(broker) and not request.want_fence and not broker.in_controlled_shutdown
         return State.UNFENCED if back else State.FENCED
     if held is State.UNFENCED:
@@ -311,7 +311,7 @@ def _leaving(view: ControllerView, broker: Broker) -> Iterable[s.AnyRecord]:
 def _directory_changes(
     view: ControllerView, broker: Broker, request: BrokerHeartbeat
 ) -> Iterable[s.AnyRecord]:
-    """Directories that failed take their replicas with them; those cordoned only get no new ones."""
+    """Take replicas in failed directories offline. Cordoned directories only get no new replicas."""
     version = view.image.metadata_version
     left = tuple(each for each in broker.log_dirs if each not in request.offline_dirs)
     if v.has_directories(version) and left and left != broker.log_dirs:

@@ -1,6 +1,6 @@
-"""Settings of topics and brokers, changed as a whole or one by one.
+"""Changes of topic and broker settings: AlterConfigs and IncrementalAlterConfigs.
 
-A resource's changes hold together or not at all; resources do not wait for each other.
+The changes of one resource are applied together or not at all; different resources are independent.
 """
 
 from collections import Counter
@@ -28,7 +28,7 @@ from .view import ControllerView
 T = TypeVar("T")
 
 VALUE_BYTES_MAX = 32_767
-"""What a string in a record can hold in Kafka."""
+"""Maximum length of a string in a Kafka record."""
 MIN_ISR = "min.insync.replicas"
 
 
@@ -80,7 +80,7 @@ def _check_exists(image: ClusterImage, resource: Resource) -> None:
 
 
 def altered(view: ControllerView, resource: Resource, changes: Sequence[ConfigChange]) -> list[AnyRecord]:
-    """The records that make the changes; what is wrong with one of them is wrong with all."""
+    """Return the records of the changes; an error in one rejects all."""
     held = view.image.config(resource)
     for name, count in Counter(change.name for change in changes).items():
         if count > 1:
@@ -95,7 +95,7 @@ def altered(view: ControllerView, resource: Resource, changes: Sequence[ConfigCh
         if view.image.elr_enabled and change.name == MIN_ISR:
             _check_min_isr(resource, value)
         if value != held.get(change.name) or resource.type == ResourceType.BROKER:
-            # A broker reads files that a setting names again when it is set to what it was: KAFKA-14136.
+            # Setting an unchanged value makes a broker reload the files that it names: KAFKA-14136.
             records.append(
                 ConfigRecord(
                     resource_type=resource.type, resource_name=resource.name, name=change.name, value=value
@@ -131,7 +131,7 @@ def _changed_value(resource: Resource, change: ConfigChange, held: str | None) -
 
 
 def _check_min_isr(resource: Resource, value: str | None) -> None:
-    """Eligible leaders are counted against it, so that all brokers must agree on it."""
+    """Reject per-broker values while ELRs are enabled: all brokers must agree on `min.insync.replicas`."""
     if resource.type == ResourceType.BROKER and resource != ALL_BROKERS:
         if value is not None:
             raise BadSetting(
@@ -144,10 +144,10 @@ def _check_min_isr(resource: Resource, value: str | None) -> None:
 
 
 def _cleared(image: ClusterImage, resource: Resource, records: Sequence[AnyRecord]) -> Iterator[AnyRecord]:
-    """Replicas that were eligible leaders under another `min.insync.replicas` no longer are.
+    """Clear the ELRs that were computed with another `min.insync.replicas`.
 
-    But if no replica is in sync, nothing was written since, and eligible replicas remain so: to forget them,
-    as Kafka does, would leave a partition that no replica may lead again.
+    Except where the ISR is empty: nothing was written since, so eligible replicas stay eligible. Clearing them, as
+    Kafka does, would leave a partition that no replica may lead again.
     """
     touched = any(isinstance(each, ConfigRecord) and each.name == MIN_ISR for each in records)
     counts = resource.type == ResourceType.TOPIC or resource == ALL_BROKERS

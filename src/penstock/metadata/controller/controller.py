@@ -87,8 +87,8 @@ class Controller:
                 return _DECIDE[type(request)](self._view, request)
 
     def tick(self, now_ms: TimestampMs) -> Outcome[int]:
-        """What time brings: brokers that have gone silent are fenced, leaders found where any will do, and preferred
-        ones restored. The reply is how many of those."""
+        """Do periodic work: fence silent brokers, elect leaders uncleanly where allowed, restore preferred leaders.
+        The reply is the number of restored leaders."""
         records = brokers.fence_stale(self._view, self._sessions, now_ms)
         after = self._view.after(records) if records else self._view
         records += partitions.elect_where_unclean_is_allowed(after)

@@ -1,9 +1,10 @@
 """Leaders and ISRs: every change to a partition is made here.
 
-A leader comes from the ISR. With eligible leader replicas (KIP-966) the ISR may run empty, and then from the
-ELR: replicas that left the ISR, when it was smaller than `min.insync.replicas`, and so hold all that was ever
-acknowledged. When both are empty the last leader is waited for; any other replica leads only where unclean
-elections are allowed, as the one replica in sync, marked as recovering. Otherwise the partition has no leader: -1.
+A leader is elected from the ISR. With eligible leader replicas (KIP-966) the ISR may become empty; then a leader is
+elected from the ELR, which are replicas that left the ISR while it was smaller than `min.insync.replicas`, and so have
+every acknowledged record. If both are empty, the partition waits for its last leader. Where unclean elections are
+allowed, any other replica becomes leader and the only member of the ISR, marked as recovering. Otherwise the partition
+has no leader: -1.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -22,23 +23,23 @@ from .view import ControllerView
 
 class Elect(Enum):
     PREFERRED = auto()
-    """The first replica if it may lead, even where another one does."""
+    """The first replica if it may lead, even if another replica leads."""
     ONLINE = auto()
-    """The current leader if it can stay, otherwise the first replica that can lead."""
+    """The current leader if it may stay, otherwise the first replica that may lead."""
     UNCLEAN = auto()
-    """As ONLINE, and if there is none, any replica that is alive."""
+    """As ONLINE, and if there is none, any live replica."""
 
 
 @dataclass(slots=True)
 class PartitionEdit:
-    """A partition on its way to what it should be; `record` is what has to be written for it."""
+    """A change of a partition in progress; `record` returns the record to write for it."""
 
     view: ControllerView
     topic: Topic
     number: int
     partition: Partition
     acceptable: Callable[[int], bool]
-    """Whether a replica is alive, and so could lead."""
+    """Whether a replica is on a live broker, and so could lead."""
     elect: Elect = Elect.ONLINE
     isr: s.Ids = ()
     """The target, and so the fields that follow."""
@@ -48,9 +49,9 @@ class PartitionEdit:
     removing: s.Ids = ()
     recovery_state: int = s.RECOVERED
     unclean_broker: int | None = None
-    """One that stopped uncleanly: what it had not synced may be gone."""
+    """A broker that stopped uncleanly, and may have lost unsynced records."""
     moved: dict[int, Uuid] = field(default_factory=dict)
-    """By broker, the directory that it comes back with in place of the one that held the replica: all is gone."""
+    """New directory of each broker whose old one, with the replica, is lost."""
 
     def __post_init__(self) -> None:
         held = self.partition
@@ -58,7 +59,7 @@ class PartitionEdit:
         self.adding, self.removing, self.recovery_state = held.adding, held.removing, held.recovery_state
 
     def record(self) -> s.PartitionChangeRecord | None:
-        """The change, or None where there is none."""
+        """Return the change; None if nothing changes."""
         held, image = self.partition, self.view.image
         with_elr = image.elr_enabled
         self._complete_reassignment()
@@ -98,8 +99,8 @@ class PartitionEdit:
         return None if change == _no_change(change) else change
 
     def _complete_reassignment(self) -> None:
-        """A reassignment ends when all that were to be added are in sync; where more replicas go than come, when
-        all that stay are."""
+        """A reassignment ends when all added replicas are in sync; if it removes more than it adds, when all target
+        replicas are."""
         if not (self.adding or self.removing) or not set(self.adding) <= set(self.isr):
             return
         isr, replicas = _without(self.isr, *self.removing), _without(self.replicas, *self.removing)
@@ -127,7 +128,7 @@ class PartitionEdit:
         return in_sync and self.acceptable(replica)
 
     def _choose(self) -> tuple[int, bool]:
-        """The leader, and whether its election is unclean."""
+        """Return the leader, and whether its election is unclean."""
         candidates = [self.partition.leader, *self.replicas]
         if self.elect is Elect.PREFERRED:
             candidates.insert(0, self.replicas[0])
@@ -150,15 +151,14 @@ class PartitionEdit:
         return s.NO_LEADER, False
 
     def _needs_new_epoch(self, isr: s.Ids | None) -> bool:
-        """A replica that is taken away must not be heard any more; of old, neither one that left the ISR."""
+        """Return whether the leader epoch must rise: a replica was removed or, with old versions, left the ISR."""
         if not set(self.partition.replicas) <= set(self.replicas):
             return True
         shrinks = isr is not None and not set(self.partition.isr) <= set(isr)
         return shrinks and v.bumps_epoch_on_isr_shrink(self.view.image.metadata_version)
 
     def _last_leader(self, isr: s.Ids | None, leader_change: int) -> s.Ids | None:
-        """Who led when the partition lost its leader, as long as it has none: the first that was lost stays, whoever
-        else may leave after it."""
+        """Return the leader that the partition had when it lost its leader; kept until it has a leader again."""
         held = self.partition
         leader = held.leader if leader_change == s.NO_LEADER_CHANGE else leader_change
         if leader != s.NO_LEADER:
@@ -169,7 +169,7 @@ class PartitionEdit:
             last = held.isr[:1]
         else:
             last = held.last_known_elr
-        last = _without(last, *self.moved)  # nobody would wait for what is gone
+        last = _without(last, *self.moved)  # a lost replica is not waited for
         return _if_changed(held.last_known_elr, last)
 
     def _directories(self, image: ClusterImage) -> s.Uuids | None:
@@ -195,7 +195,7 @@ def _without(replicas: s.Ids, *gone: int) -> s.Ids:
 
 
 def default_directory(image: ClusterImage, broker_id: int) -> Uuid:
-    """The directory of a new replica, if known: a broker with several directories chooses one."""
+    """Return the directory of a new replica, if known: a broker with several directories chooses one."""
     if not v.has_directories(image.metadata_version):
         return DIRECTORY_MIGRATING
     broker = image.brokers.get(broker_id)
@@ -203,7 +203,7 @@ def default_directory(image: ClusterImage, broker_id: int) -> Uuid:
 
 
 def has_online_directory(image: ClusterImage, partition: Partition, broker_id: int) -> bool:
-    """Whether the disk below a replica works."""
+    """Return whether the directory of a replica is online."""
     broker = image.brokers.get(broker_id)
     if broker is None or broker_id not in partition.replicas:
         return False
@@ -216,7 +216,7 @@ def has_online_directory(image: ClusterImage, partition: Partition, broker_id: i
 def acceptance(
     image: ClusterImage, partition: Partition, out: frozenset[int] = frozenset(), back: int | None = None
 ) -> Callable[[int], bool]:
-    """Which replicas could lead, with some brokers on their way out or one on its way in."""
+    """Return a predicate for replicas that could lead, given brokers that leave and one that returns."""
 
     def acceptable(replica: int) -> bool:
         if replica in out or not has_online_directory(image, partition, replica):
@@ -235,8 +235,8 @@ def updates(
     unclean: int | None = None,
     directory: Uuid | None = None,
 ) -> Iterator[s.AnyRecord]:
-    """What becomes of partitions when a broker goes (out, or unclean) or comes back; with `directory`, one that goes
-    comes back with that one, and nothing in it."""
+    """Return the changes of partitions when a broker leaves (`out` or `unclean`) or returns. With `directory`, it
+    returns with that new, empty directory."""
     gone = frozenset(each for each in (out, unclean) if each is not None)
     for topic, number, partition in partitions:
         edit = PartitionEdit(
@@ -257,7 +257,7 @@ def updates(
 
 
 def in_sync_with(view: ControllerView, broker_id: int) -> Iterator[tuple[Topic, int, Partition]]:
-    """The partitions that have the broker in their ISR."""
+    """Return the partitions that have the broker in their ISR."""
     return (each for each in view.partitions() if broker_id in each[2].isr)
 
 
@@ -268,7 +268,7 @@ def eligible_with(view: ControllerView, broker_id: int) -> Iterator[tuple[Topic,
 def lost_by(
     view: ControllerView, broker_id: int, directories: s.Uuids
 ) -> Iterator[tuple[Topic, int, Partition]]:
-    """The partitions with a replica in a directory that the broker no longer has, given those that it has."""
+    """Return the partitions with a replica in a directory that the broker no longer has, given those it has."""
     for each in view.partitions():
         replicas, held = each[2].replicas, each[2].directories
         if broker_id in replicas:

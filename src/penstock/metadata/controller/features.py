@@ -1,4 +1,4 @@
-"""Finalized features: moved up when every node can follow, and down only where nothing is lost."""
+"""Changes of finalized features: upgrades that every node supports, and downgrades that lose no metadata."""
 
 from collections.abc import Iterator, Sequence
 
@@ -70,7 +70,7 @@ def _supporters(image: ClusterImage, name: str) -> Iterator[tuple[str, tuple[int
 
 
 def _check_needs(update: FeatureUpdate, wanted: dict[str, int]) -> None:
-    """A level may need a metadata.version, and may so keep it from going down."""
+    """Check that every feature's level has the metadata.version that it needs."""
     version = wanted.get(METADATA_VERSION, 0)
     for name in FEATURES if update.name == METADATA_VERSION else (update.name,):
         feature = FEATURES.get(name)  # None if an unknown feature is to be disabled
@@ -80,7 +80,7 @@ def _check_needs(update: FeatureUpdate, wanted: dict[str, int]) -> None:
 
 
 def _agreement_on_min_isr(view: ControllerView) -> Sequence[AnyRecord]:
-    """With eligible leaders on, `min.insync.replicas` is set for the cluster, and for no broker of its own."""
+    """Once ELRs are enabled, `min.insync.replicas` is set for the cluster, and not for single brokers."""
     records: list[AnyRecord] = []
     image = view.image
     if MIN_ISR not in image.config(ALL_BROKERS):

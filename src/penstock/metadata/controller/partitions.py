@@ -1,4 +1,4 @@
-"""Partitions as their leaders and operators want them: ISR changes and elections."""
+"""ISR changes requested by leaders, and elections requested by operators."""
 
 from collections import Counter
 
@@ -29,7 +29,7 @@ from .view import ControllerView
 UNCLEAN = "unclean.leader.election.enable"
 
 _LEAVING = (DAMAGED, UNWRITABLE)
-"""Says a replica that asks for an ISR without itself."""
+"""Recovery states with which a replica requests an ISR without itself."""
 
 
 def alter_partition(view: ControllerView, request: AlterPartition) -> Outcome[tuple[IsrChanged, ...]]:
@@ -74,7 +74,7 @@ def _altered(
     record = edit.record()
     after = partition if record is None else merge(partition, record)
     if after.leader != broker_id:
-        # The change ended a reassignment that took the leader away: it holds, and another leads.
+        # The change completed a reassignment that removed the leader: it takes effect, and another replica leads.
         lost = Result(ErrorCode.NEW_LEADER_ELECTED, f"broker {after.leader} is the new leader")
         return record, IsrChanged(change.topic_id, change.partition, lost)
     return record, _changed(change, after)
@@ -96,7 +96,7 @@ def _changed(change: IsrChange, after: Partition) -> IsrChanged:
 def _left(
     broker_id: int, change: IsrChange, edit: PartitionEdit
 ) -> tuple[s.PartitionChangeRecord | None, IsrChanged]:
-    """A follower whose replica is damaged, or whose disk fails, leaves the ISR; one that is out of it stays so."""
+    """Remove a follower whose replica is damaged, or whose disk fails, from the ISR, if it is in it."""
     edit.isr = tuple(each for each in edit.partition.isr if each != broker_id)
     if change.recovery_state == DAMAGED:
         edit.unclean_broker = broker_id
@@ -108,8 +108,8 @@ def _left(
 def _handed_over(
     broker_id: int, change: IsrChange, edit: PartitionEdit
 ) -> tuple[s.PartitionChangeRecord | None, IsrChanged]:
-    """A leader whose replica is damaged leaves as one does that stopped uncleanly, if there is another that may lead;
-    else what it can still give is all that there is. The same for one that cannot write, but it stays eligible."""
+    """Depose a leader whose replica is damaged, as after an unclean stop, if another replica may lead; otherwise it
+    stays, since it has the only copy. A leader whose disk takes no writes is deposed too, but stays eligible."""
     is_acceptable = edit.acceptable
     edit.acceptable = lambda replica: replica != broker_id and is_acceptable(replica)
     if change.recovery_state == DAMAGED:
@@ -134,11 +134,11 @@ def _check_change(view: ControllerView, broker_id: int, change: IsrChange, held:
         (change.partition_epoch > held.partition_epoch, ErrorCode.NOT_CONTROLLER,
          f"partition epoch {change.partition_epoch} is ahead of {held.partition_epoch}"),
         (change.leader_epoch < held.leader_epoch, ErrorCode.FENCED_LEADER_EPOCH,
-         f"leader epoch {change.leader_epoch} is over, {held.leader_epoch} is current"),
+         f"leader epoch {change.leader_epoch} is stale, the current one is {held.leader_epoch}"),
         (not may_ask, ErrorCode.INVALID_REQUEST,
-         f"broker {broker_id} asks, but {held.leader} leads"),
+         f"broker {broker_id} is not the leader; broker {held.leader} is"),
         (change.partition_epoch < held.partition_epoch, ErrorCode.INVALID_UPDATE_VERSION,
-         f"partition epoch {change.partition_epoch} is over, {held.partition_epoch} is current"),
+         f"partition epoch {change.partition_epoch} is stale, the current one is {held.partition_epoch}"),
         ((not wanted and not is_leaving) or len(set(wanted)) != len(wanted) or not set(wanted) <= set(held.replicas),
          ErrorCode.INVALID_REQUEST, f"an ISR of {wanted} is not among the replicas {list(held.replicas)}"),
         (held.leader not in wanted and not is_leaving, ErrorCode.INVALID_REQUEST,
@@ -203,7 +203,7 @@ def _elected(
         return OK, record
     if preferred:
         message = (
-            f"the preferred leader {partition.replicas[0]} of {name}-{number} is not in sync or not there"
+            f"the preferred leader {partition.replicas[0]} of {name}-{number} is not in sync or not alive"
         )
         return Result(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, message), None
     message = f"none of the replicas {list(partition.replicas)} of {name}-{number} is available"
@@ -211,7 +211,7 @@ def _elected(
 
 
 def elect_where_unclean_is_allowed(view: ControllerView) -> list[s.AnyRecord]:
-    """Leaders for partitions without one whose topics have come to allow any."""
+    """Elect leaders for partitions without one whose topics allow unclean elections."""
     records: list[s.AnyRecord] = []
     static = view.settings.static or {}
     if UNCLEAN not in static and not any(UNCLEAN in values for _, values in view.image.configs.entries()):

@@ -1,13 +1,12 @@
-"""Where the replicas of new partitions go: striped over racks, and within a rack over its brokers.
+"""Places the replicas of new partitions: striped over racks, and within a rack over its brokers.
 
     racks A (1, 2), B (3, 4), three partitions of two replicas:  1 3 | 4 2 | 1 3
     no racks, brokers 1 2 3, three partitions of three:          1 2 3 | 2 3 1 | 3 1 2
 
-Each partition starts one rack further than the one before, and each round takes the next broker of each rack;
-where a round begins is left to chance, but for a topic that gets more partitions, which continues where it ended, and
-for a cluster's first topic, which begins with the first broker. Once every broker has led, racks and brokers are
-shuffled, so that the same brokers are not followed by the same others for ever. Fenced brokers are used last, and
-never first in a partition, for the first replica leads.
+Each partition starts one rack further than the one before, and each round takes the next broker of each rack. The
+start is random, except that a topic which gets more partitions continues where it ended, and a cluster's first topic
+starts with the first broker. Once every broker has been the first replica, racks and brokers are shuffled, so that
+brokers do not always have the same followers. Fenced brokers are used last, and never as first replica, which leads.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class UsableBroker(NamedTuple):
 
 
 class _Ring:
-    """Brokers that are taken in turn, each once a round; every round starts one further."""
+    """Takes brokers round robin; every round starts one further."""
 
     def __init__(self, brokers: Iterable[int]) -> None:
         self.brokers = sorted(brokers)
@@ -98,7 +97,7 @@ class _Placer:
                 break
         while len(chosen) < replication_factor:
             for rack in order:
-                if rack is leading:  # it has given the first replica of this turn
+                if rack is leading:  # it has given the first replica of this partition
                     leading = None
                     continue
                 broker = rack.take(self._round)
@@ -119,7 +118,7 @@ class _Placer:
 
 
 def _last_of_rack(existing: Sequence[Ids], racks: dict[int, str | None], name: str | None) -> int | None:
-    """The broker of a rack that an earlier partition of the topic used last."""
+    """Return the broker of a rack that an earlier partition of the topic used last."""
     for replicas in reversed(existing):
         for broker in replicas:
             if broker in racks and racks[broker] == name:
@@ -136,7 +135,7 @@ def place(
     *,
     is_first: bool = False,
 ) -> list[Ids]:
-    """Replicas for new partitions, after those the topic has; of the cluster's first topic the same always."""
+    """Return the replicas of new partitions of a topic; for a cluster's first topic they are always the same."""
     if replication_factor <= 0:
         raise _impossible(f"the replication factor is {replication_factor}, expected 1 or more")
     if all(each.fenced for each in brokers):

@@ -7,5 +7,5 @@ from penstock.base.promise import Promise
 
 class ControllerPort(Protocol):
     def submit(self, request: Any) -> Promise[Any]:
-        """Have the active controller decide. Resolved with the reply when the decision is committed and in this node's
-        image; fails with the KafkaError of a rejected request."""
+        """Send a request to the active controller. The promise resolves with the reply when the decision is committed
+        and in this node's image, and fails with the KafkaError of a rejected request."""

@@ -1,4 +1,4 @@
-"""Producer ids, handed to brokers in blocks: a number is never given twice."""
+"""Allocates producer ids to brokers in blocks. No id is allocated twice."""
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.outcome import Outcome
@@ -8,7 +8,7 @@ from .requests import AllocateProducerIds, ProducerIdBlock
 from .view import ControllerView
 
 BLOCK_SIZE = 1000
-"""Kafka's: a broker asks again after a thousand producers."""
+"""Size of a block, as in Kafka."""
 PRODUCER_ID_MAX = 2**63 - 1
 
 

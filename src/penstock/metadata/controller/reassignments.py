@@ -1,15 +1,15 @@
-"""Partitions that move to other brokers (KIP-455): begun, replaced, taken back, listed.
+"""Reassignments of partitions to other brokers (KIP-455): start, replace, cancel and list.
 
-While a partition moves it has all its replicas, old and new, and says which of them come and which go:
+While a partition moves, it has all its replicas, old and new, and lists those being added and removed:
 
-    1 2 3                              where it is
-    4 2 1 3   adding 4, removing 1 3   the target 4 2 is asked for: 4 follows, all others stay in sync meanwhile
-    4 2                                4 is in sync: 1 and 3 go
+    1 2 3                              before
+    4 2 1 3   adding 4, removing 1 3   the target 4 2 is requested: 4 follows, all others stay in sync meanwhile
+    4 2                                4 is in sync: 1 and 3 are removed
 
-A target that replaces another before its time starts from all the replicas there are: those that were being added and
-are not wanted any more are removed with the rest. Taken back, a reassignment leaves what is not being added. What
-needs no new replica, an order of preference or a smaller set, is done in the same step. The last step is not taken
-here: it is part of every change of an ISR (`elections`).
+A target that replaces an unfinished one starts from all current replicas: replicas that were being added and are not
+in the new target are removed too. A cancelled reassignment keeps the replicas that were not being added. A target
+without new replicas (a new order or fewer replicas) takes effect in the same step. The last step is not taken here: it
+is part of every ISR change (`elections`).
 """
 
 from collections import Counter
@@ -84,7 +84,7 @@ def _altered(
 def _move(edit: PartitionEdit, target: s.Ids) -> None:
     held = edit.partition
     edit.removing = tuple(sorted(set(held.replicas) - set(target)))
-    # One that is still being added goes on being so, and with a cancellation it goes.
+    # A replica that is still being added stays so, and is removed by a cancellation.
     edit.adding = tuple(sorted(set(target) - set(_settled(held))))
     edit.replicas = (*target, *edit.removing)
 
@@ -108,7 +108,7 @@ def _take_back(edit: PartitionEdit) -> None:
 
 
 def _settled(partition: Partition) -> s.Ids:
-    """The replicas without those that are being added."""
+    """Return the replicas without those that are being added."""
     return tuple(each for each in partition.replicas if each not in partition.adding)
 
 
@@ -126,7 +126,7 @@ def _check_replicas(image: ClusterImage, replicas: s.Ids) -> None:
 
 
 def _check_factor(partition: Partition, wanted: int) -> None:
-    """A partition that moves has the replication factor that it is moving to."""
+    """Return the replication factor; for a partition that moves, that of its target."""
     factor = len(partition.replicas) - len(partition.removing)
     if wanted != factor:
         raise KafkaError(
@@ -140,7 +140,7 @@ def is_moving(partition: Partition) -> bool:
 
 
 def list_reassignments(view: ControllerView, request: ListReassignments) -> Outcome[tuple[Reassignment, ...]]:
-    """What is moving, in the order of names and numbers; what is not there is not moving either."""
+    """List partitions that move, by name and number; unknown partitions are left out."""
     if request.partitions is None:
         found = [(topic.name, number, each) for topic, number, each in view.partitions()]
     else:

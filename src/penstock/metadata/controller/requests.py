@@ -1,7 +1,6 @@
-"""What the controller can be asked, and what it answers: plain data, free of API versions.
+"""Requests and replies of the controller: plain data, independent of API versions.
 
-An answer about several things carries a `Result` for each. What is wrong with a whole request is raised as a
-`KafkaError`.
+A reply about several resources has a `Result` for each. A `KafkaError` is raised if the whole request is rejected.
 """
 
 from collections.abc import Mapping
@@ -36,10 +35,10 @@ def refused(error: KafkaError) -> Result:
 class NewTopic(NamedTuple):
     name: str
     partitions: int = -1
-    """-1 for the default, or where assignments say."""
+    """-1 for the default, or if assignments are given."""
     replication_factor: int = -1
     assignments: tuple[tuple[int, Ids], ...] = ()
-    """Partition and replicas, where the client decides."""
+    """Replicas by partition, if the client chooses them."""
     configs: Mapping[str, str | None] = MappingProxyType({})
 
 
@@ -70,7 +69,7 @@ class DeletedTopic(NamedTuple):
 class MorePartitions(NamedTuple):
     topic: str
     total: int
-    """How many there are to be, those that are there included."""
+    """New number of partitions, including existing ones."""
     assignments: tuple[Ids, ...] | None = None
 
 
@@ -87,16 +86,16 @@ class TopicResult(NamedTuple):
 class IsrMember(NamedTuple):
     broker_id: int
     broker_epoch: int = -1
-    """-1 where the leader does not know it."""
+    """-1 if the leader does not know it."""
 
 
 DAMAGED = 3
-"""A state of recovery that Kafka does not have, and that its controllers refuse: the replica that asks has found that
-it is not what was written, or that its disk fails. It asks for an ISR without itself; a leader, also for another
-leader out of that ISR. It is not eligible to lead (KIP-966) until it is in sync again."""
+"""A recovery state that Kafka does not have, and that Kafka's controllers reject: the replica has found damaged data,
+or its disk fails. It requests an ISR without itself; a leader, also another leader from that ISR. It is not eligible
+to lead (KIP-966) until it is in sync again."""
 
 UNWRITABLE = 4
-"""The same for a replica whose disk takes no more writes: it has all that it had, and stays eligible."""
+"""The same for a replica whose disk takes no more writes: it keeps its records, and stays eligible."""
 
 
 class IsrChange(NamedTuple):
@@ -137,7 +136,7 @@ class Election(IntEnum):
 class ElectLeaders(NamedTuple):
     election: int
     partitions: tuple[tuple[str, int], ...] | None = None
-    """None for all that need it."""
+    """None for all partitions that need an election."""
 
 
 class ElectionResult(NamedTuple):
@@ -147,20 +146,20 @@ class ElectionResult(NamedTuple):
 
 
 class PartitionTarget(NamedTuple):
-    """Where the replicas of a partition are to be, in order of preference."""
+    """Target replicas of a partition, in order of preference."""
 
     topic: str
     partition: int
     replicas: Ids | None
-    """None takes back a reassignment that is going on."""
+    """None cancels an ongoing reassignment."""
 
 
 class AlterReassignments(NamedTuple):
-    """Partitions that are to move (KIP-455)."""
+    """Reassignments of partitions (KIP-455)."""
 
     targets: tuple[PartitionTarget, ...]
     allow_factor_change: bool = True
-    """Whether a partition may get more or fewer replicas by it."""
+    """Whether a reassignment may change the replication factor."""
 
 
 class ReassignmentResult(NamedTuple):
@@ -171,16 +170,16 @@ class ReassignmentResult(NamedTuple):
 
 class ListReassignments(NamedTuple):
     partitions: tuple[tuple[str, int], ...] | None = None
-    """None for all that are moving."""
+    """None for all partitions that move."""
 
 
 class Reassignment(NamedTuple):
-    """A partition that is moving."""
+    """A partition that moves."""
 
     topic: str
     partition: int
     replicas: Ids
-    """All that there are, those that come and those that go included."""
+    """All current replicas, including those being added and removed."""
     adding: Ids
     removing: Ids
 
@@ -189,7 +188,7 @@ class Reassignment(NamedTuple):
 
 
 class AlterConfigs(NamedTuple):
-    """The whole of a resource's settings: what is not named goes."""
+    """All settings of a resource: settings that are not named are removed."""
 
     resources: Mapping[Resource, Mapping[str, str | None]]
     validate_only: bool = False
@@ -230,7 +229,7 @@ class FeatureUpdate(NamedTuple):
 
 
 class UpdateFeatures(NamedTuple):
-    """All of them, or, where one is refused, none."""
+    """All updates are applied, or none if one is rejected."""
 
     updates: tuple[FeatureUpdate, ...]
     validate_only: bool = False
@@ -242,21 +241,21 @@ class UpdateFeatures(NamedTuple):
 class RegisterBroker(NamedTuple):
     broker_id: int
     cluster_id: str
-    """Empty for a broker with a new directory, which learns it from the metadata log."""
+    """Empty for a broker with a new directory, which reads it from the metadata log."""
     incarnation_id: Uuid
     endpoints: tuple[Endpoint, ...]
     features: tuple[SupportedFeature, ...]
     log_dirs: Uuids
     rack: str | None = None
     previous_epoch: int = -1
-    """From the clean-shutdown file: what is not the last known epoch tells of an unclean stop."""
+    """From the clean-shutdown file. Any other value than the last known epoch means an unclean stop."""
 
 
 class BrokerHeartbeat(NamedTuple):
     broker_id: int
     broker_epoch: int
     metadata_offset: int
-    """The last that the broker has replayed."""
+    """Last metadata offset that the broker has replayed."""
     want_fence: bool = False
     want_shutdown: bool = False
     offline_dirs: Uuids = ()

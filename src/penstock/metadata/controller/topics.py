@@ -1,4 +1,4 @@
-"""Topics: created, deleted, given more partitions."""
+"""Creates and deletes topics, and adds partitions to them."""
 
 import re
 from collections import Counter
@@ -34,15 +34,15 @@ from .requests import (
 from .view import ControllerView
 
 NAME_LENGTH_MAX = 249
-"""A file system's 255 characters for a name, less a dash and five digits for the partition."""
+"""A file name's 255 characters, less a dash and five digits for the partition."""
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
 METADATA_TOPIC = "__cluster_metadata"
 PARTITIONS_MAX = 10_000
-"""Of one request: more would make a batch that takes the quorum too long. Kafka's limit."""
+"""Limit of one request, as in Kafka: a larger batch would take the quorum too long."""
 
 
 def check_name(name: str) -> None:
-    """Kafka's rules for the name of a topic."""
+    """Check Kafka's rules for topic names."""
     if not name:
         problem = "a topic's name is empty"
     elif name in (".", ".."):
@@ -189,7 +189,7 @@ def _new_partition(image: ClusterImage, topic_id: Uuid, number: int, replicas: s
 
 
 def usable_brokers(image: ClusterImage) -> list[UsableBroker]:
-    """Where replicas may go: anywhere but on brokers that are about to stop."""
+    """Return the brokers for new replicas: all that are not shutting down."""
     return [
         UsableBroker(broker.id, broker.rack, broker.fenced)
         for _, broker in sorted(image.brokers.items())

@@ -15,26 +15,26 @@ if TYPE_CHECKING:
     from random import Random
 
 Validate: TypeAlias = Callable[[Resource, Mapping[str, str]], None]
-"""Raises if a resource may not have these settings."""
+"""Raise if a resource may not have these settings."""
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerView:
     image: ClusterImage
     settings: BrokerSettings
-    """Settings of the controller's node: the defaults of new topics."""
+    """Settings of the controller's node: defaults of new topics."""
     validate: Validate
     rng: Random
     cluster_id: str
     """From the directory of the controller's node. The image has the same id, or none yet."""
 
     def after(self, records: list[AnyRecord]) -> ControllerView:
-        """The view once the records hold, for a decision that builds on another."""
+        """Return the view after these records, for a decision that builds on another."""
         image = self.image
         return replace(self, image=image.replay(records, image.offset + len(records), image.epoch))
 
     def broker(self, broker_id: int, epoch: int) -> Broker:
-        """The registered broker, if it has this epoch; raises STALE_BROKER_EPOCH otherwise."""
+        """Return the registered broker, if it has this epoch; raise STALE_BROKER_EPOCH otherwise."""
         broker: Broker | None = self.image.brokers.get(broker_id)
         if broker is None:
             raise KafkaError(f"broker {broker_id} is not registered", ErrorCode.STALE_BROKER_EPOCH)
@@ -45,7 +45,7 @@ class ControllerView:
         return broker
 
     def partitions(self) -> Iterator[tuple[Topic, int, Partition]]:
-        """Every partition, in the order of names and numbers."""
+        """Yield every partition, by name and number."""
         for _, topic in sorted(self.image.topics.entries()):
             for number, partition in sorted(topic.partitions.entries()):
                 yield topic, number, partition
