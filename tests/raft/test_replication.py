@@ -290,7 +290,7 @@ def test_an_answer_counts_once_and_only_in_the_role_that_asked() -> None:
 def test_the_log_is_changed_before_the_next_call() -> None:
     bench, request = follower(1, 1)
     bench.node.step(answer(request, diverging=OffsetAndEpoch(1, 1)), bench.now_ms)
-    with pytest.raises(Misuse, match="must be carried out first"):
+    with pytest.raises(Misuse, match="carry out the last ready"):
         bench.node.tick(bench.now_ms)
 
 

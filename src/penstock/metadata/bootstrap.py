@@ -1,4 +1,4 @@
-"""What a new cluster starts with: its features, and what they ask for."""
+"""The first records of a new cluster: its features, and the settings that they require."""
 
 from collections.abc import Iterator, Mapping
 
@@ -7,7 +7,7 @@ from .records import AnyRecord, BeginTransactionRecord, ConfigRecord, EndTransac
 from .versions import ELR_FEATURE, FEATURES, KRAFT_VERSION
 
 TRANSACTION_NAME = "Bootstrap records"
-"""Kafka's, so that logs read alike."""
+"""As in Kafka."""
 
 
 def default_features() -> dict[str, int]:
@@ -24,10 +24,9 @@ def feature_records(levels: Mapping[str, int] | None = None) -> Iterator[Feature
 def bootstrap_records(
     levels: Mapping[str, int] | None = None, min_insync_replicas: int = 1
 ) -> Iterator[AnyRecord]:
-    """What the first controller of a cluster writes, all or nothing.
+    """Return the records that the first controller of a cluster writes, in one transaction.
 
-    Eligible leaders are counted against `min.insync.replicas`, on which all brokers must so agree: it is
-    written down for the whole cluster.
+    All brokers must agree on `min.insync.replicas` while ELRs are enabled, so it is set for the whole cluster.
     """
     features = default_features() if levels is None else levels
     yield BeginTransactionRecord(name=TRANSACTION_NAME)

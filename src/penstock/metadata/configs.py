@@ -167,7 +167,7 @@ def describe(
     broker: BrokerSettings = ANY_BROKER,
     names: frozenset[str] | None = None,
 ) -> list[Described]:
-    """Describe all settings of a topic or a broker, or the requested ones; for the default of all brokers, those set."""
+    """Describe all settings of a topic or a broker, or the requested ones; for the brokers' default, those set."""
     if resource.type == ResourceType.TOPIC:
         described = [
             _describe_topic(setting, resource.name, image, broker) for setting in _shown(image, resource)

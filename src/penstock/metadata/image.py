@@ -1,8 +1,8 @@
 """The cluster at one offset of the metadata log: brokers, topics and partitions, settings.
 
-An image is immutable. `replay` returns the image after some records, which shares all unchanged parts with the old one,
-so that readers may keep any image. `records` returns the records that rebuild it: the contents of a snapshot. `delta`
-has the changes between two images.
+An image is immutable. `replay` returns the image after some records, which shares all unchanged parts with the old
+one, so that readers may keep any image. `records` returns the records that rebuild it: the contents of a snapshot.
+`delta` has the changes between two images.
 
 Records of kinds that are not implemented (ACLs, SCRAM credentials, quotas, delegation tokens, records of later Kafka
 versions) are kept, also in snapshots, so that no node loses them.
@@ -116,8 +116,9 @@ class Partition:
     last_known_elr: Ids = ()
     """If both ISR and ELR are empty: the last leader, which the partition waits for."""
     adding: Ids = ()
+    """Replicas that an ongoing reassignment adds."""
     removing: Ids = ()
-    """Replicas that an ongoing reassignment removes."""
+    """Replicas that it removes."""
 
 
 @dataclass(frozen=True, slots=True)

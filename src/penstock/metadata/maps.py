@@ -1,13 +1,12 @@
-"""A map that never changes: the next one shares with it all that stayed the same.
+"""An immutable map (hash trie). A changed map shares all unchanged parts with the old one.
 
-Entries lie in leaves, plain dicts of up to `LEAF_MAX` entries. What outgrows a leaf becomes a branch of
-`FANOUT` children, chosen by five bits of the key's hash at a time. Setting one key of 10,000 so copies one
-leaf and the branches above it, some hundred pointers; and two maps that share are compared quickly, since a
-child that is the same object holds the same entries.
+Entries are in leaves, plain dicts of up to `LEAF_MAX` entries. A larger leaf becomes a branch of `FANOUT` children,
+chosen by five bits of the key's hash at a time. So setting one key of 10,000 copies one leaf and the branches above
+it, about a hundred pointers. Comparing two maps that share parts is fast, since a shared child is the same object.
 
-    {a b c d ...}  --set e-->  ({a c}, {}, {b}, ... {d e})      the other children are the old ones
+    {a b c d ...}  --set e-->  ({a c}, {}, {b}, ... {d e})      the other children are shared
 
-The hash is not Python's, which differs from process to process: the same entries lie the same way everywhere.
+The hash is not Python's, which differs between processes: the same entries have the same layout everywhere.
 """
 
 from collections.abc import Hashable, Iterator, Mapping
@@ -23,7 +22,7 @@ FANOUT = 32
 _BITS = 5
 _SLOT_MASK = FANOUT - 1
 _DEPTH_MAX = 6
-"""Six times five bits of a 32-bit hash; a leaf at the bottom holds whatever is left."""
+"""Six times five bits of a 32-bit hash; a leaf at the bottom has any number of entries."""
 
 _Node: TypeAlias = "dict[Any, Any] | tuple[Any, ...]"
 
@@ -34,7 +33,7 @@ class _Gone:
 
 
 GONE: Any = _Gone()
-"""In a set of changes: the key is to be taken away."""
+"""In a set of changes: remove the key."""
 
 
 def _spread(key: Any) -> int:
@@ -108,7 +107,7 @@ class FrozenMap(Mapping[K, V], Generic[K, V]):
         self._root: _Node = _with_changes({}, dict(entries), 0) if entries else {}
 
     def changed(self, changes: Mapping[K, V]) -> "FrozenMap[K, V]":
-        """A map with the changes; the value GONE takes a key away."""
+        """Return a map with the changes; the value GONE removes a key."""
         if not changes:
             return self
         successor: FrozenMap[K, V] = FrozenMap.__new__(FrozenMap)
@@ -119,7 +118,7 @@ class FrozenMap(Mapping[K, V], Generic[K, V]):
         return successor
 
     def differing(self, other: "FrozenMap[K, V]") -> Iterator[K]:
-        """The keys whose values are not the same in both; what the maps share is not looked at."""
+        """Yield the keys whose values differ; parts that the maps share are skipped."""
         return _differing(self._root, other._root)
 
     def _leaf(self, key: object) -> dict[Any, Any]:
@@ -168,7 +167,7 @@ class FrozenMap(Mapping[K, V], Generic[K, V]):
 
 
 class Draft(Generic[K, V]):
-    """A map being changed: reads see the changes, `freeze` makes them a map in one go."""
+    """A map with pending changes: reads see them, and `freeze` applies them together."""
 
     __slots__ = ("_base", "_changes")
 

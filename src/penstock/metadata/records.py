@@ -1,8 +1,8 @@
-"""Kafka's metadata records: what the controller writes to `__cluster_metadata` and every node replays.
+"""Kafka's metadata records, which the controller writes to `__cluster_metadata` and every node replays.
 
-Fields, types, versions and tags are those of Kafka 4.3's schemas; all of them are flexible. A record's bytes
-are a frame version, the record's key and its version, each an unsigned varint, then the message. What a later
-Kafka may have added, a kind, a version or a tag, is carried along byte for byte.
+Fields, types, versions and tags are those of Kafka 4.3's schemas; all of them are flexible. A record's bytes are a
+frame version, the record's key and its version, each an unsigned varint, then the message. Unknown kinds, versions and
+tags of a later Kafka are kept byte for byte.
 """
 
 from typing import ClassVar, NamedTuple, TypeAlias
@@ -34,12 +34,12 @@ FRAME_VERSION = 1
 
 NO_LEADER = -1
 NO_LEADER_CHANGE = -2
-"""In a PartitionChangeRecord: the leader stays, and so does its epoch."""
+"""In a PartitionChangeRecord: leader and leader epoch do not change."""
 RECOVERED, RECOVERING, NO_RECOVERY_CHANGE = 0, 1, -1
-"""Of a leader: it has all that was acknowledged, or it was elected uncleanly and may not."""
+"""Recovery state of a leader: it has every acknowledged record, or was elected uncleanly and may lack some."""
 
 OWN_TAG = 10_000
-"""Of a field that Kafka does not have: it skips tags that it does not know. High enough to stay clear of Kafka's."""
+"""Tag of a field that Kafka does not have and skips. High enough not to collide with Kafka's."""
 
 Ids: TypeAlias = tuple[int, ...]
 Uuids: TypeAlias = tuple[Uuid, ...]
@@ -47,11 +47,11 @@ IDS, UUIDS, STRINGS = array(INT32), array(UUID), array(STRING)
 
 
 class MetadataRecord(Struct):
-    """What the records have in common."""
+    """Base of all metadata records."""
 
     KEY: ClassVar[int] = -1
     version: int = 0
-    """The version that it is written in; the default is the latest."""
+    """Version in which it is written; the default is the latest."""
 
 
 class UnknownRecord(NamedTuple):
@@ -136,11 +136,11 @@ class ConfigRecord(MetadataRecord):
     resource_name: str = wire(STRING)
     name: str = wire(STRING)
     value: str | None = wire(STRING, nullable=True)
-    """None takes the setting away."""
+    """None removes the setting."""
 
 
 class PartitionChangeRecord(MetadataRecord):
-    """What changes in a partition; None, -2 for the leader and -1 for its recovery, is what does not."""
+    """Changes of a partition. Unchanged fields are None, the leader -2, and the recovery state -1."""
 
     KEY: ClassVar = 5
     version: int = 2
@@ -199,7 +199,7 @@ class FeatureLevelRecord(MetadataRecord):
     KEY: ClassVar = 12
     name: str = wire(STRING)
     feature_level: int = wire(INT16)
-    """0 takes the feature away."""
+    """0 removes the feature."""
 
 
 class ClientQuotaRecord(MetadataRecord):
@@ -215,7 +215,7 @@ class ProducerIdsRecord(MetadataRecord):
     broker_id: int = wire(INT32)
     broker_epoch: int = wire(INT64, -1)
     next_producer_id: int = wire(INT64)
-    """The first that no block has yet."""
+    """First id that is in no block yet."""
 
 
 class BrokerRegistrationChangeRecord(MetadataRecord):
@@ -224,11 +224,11 @@ class BrokerRegistrationChangeRecord(MetadataRecord):
     broker_id: int = wire(INT32)
     broker_epoch: int = wire(INT64)
     fenced: int = wire(INT8, tag=0)
-    """1 fences, -1 unfences, 0 leaves it."""
+    """1 fences, -1 unfences, 0 is no change."""
     in_controlled_shutdown: int = wire(INT8, since=1, tag=1)
-    """1 begins a controlled shutdown, 0 leaves it."""
+    """1 begins a controlled shutdown, 0 is no change."""
     log_dirs: Uuids = wire(UUIDS, since=2, tag=2)
-    """The directories left, where some failed; empty leaves them."""
+    """Remaining directories, if some have failed; empty is no change."""
     cordoned_log_dirs: Uuids | None = wire(UUIDS, None, since=3, tag=3, nullable=True)
 
 
@@ -250,9 +250,9 @@ class RemoveAccessControlEntryRecord(MetadataRecord):
 
 
 class NoOpRecord(MetadataRecord):
-    """Changes nothing. Kafka writes one now and then so that followers see the log move.
+    """Changes nothing. Kafka writes one from time to time so that followers see progress.
 
-    `cluster_id` is Penstock's: it names the cluster that the log is of. Kafka has no record for that.
+    `cluster_id` is Penstock's extension: the id of the log's cluster, for which Kafka has no record.
     """
 
     KEY: ClassVar = 20
@@ -271,7 +271,7 @@ class RemoveUserScramCredentialRecord(MetadataRecord):
 
 
 class BeginTransactionRecord(MetadataRecord):
-    """The records up to the end of the transaction hold together, or, when it is aborted, not at all."""
+    """The records up to the end of the transaction take effect together, or not at all if it is aborted."""
 
     KEY: ClassVar = 23
     name: str | None = wire(STRING, None, tag=0, nullable=True)

@@ -1,8 +1,8 @@
-"""How each record changes the image.
+"""Applies metadata records to an image.
 
-A draft takes the records of a batch one after the other and then freezes into an image. A record that
-contradicts the image (a partition of no topic, a change to no broker) means that the log or this code is
-wrong, and is refused by name rather than skipped: nodes that skip come to differ.
+A draft takes the records of a batch in order, and then freezes into an image. A record that contradicts the image (a
+partition of an unknown topic, a change of an unknown broker) means that the log or this code is wrong. It raises an
+error instead of being skipped: otherwise images of different nodes would diverge.
 """
 
 from collections.abc import Callable
@@ -277,12 +277,12 @@ class ImageDraft:
 
 
 def merge(partition: Partition, change: s.PartitionChangeRecord) -> Partition:
-    """The partition after the change; the epochs are counted here, and nowhere else."""
+    """Return the partition after a change. This is the only place that raises its epochs."""
     replicas, directories = partition.replicas, partition.directories
     if change.replicas is not None:
         held = dict(zip(replicas, directories, strict=False))
         replicas = change.replicas
-        # Before metadata versions that have directories, none is known, nor will be until the cluster is upgraded.
+        # Metadata versions without directories: unknown until the cluster is upgraded.
         new = DIRECTORY_MIGRATING if DIRECTORY_MIGRATING in directories else DIRECTORY_UNASSIGNED
         directories = tuple(held.get(replica, new) for replica in replicas)
     if change.directories is not None:
@@ -309,7 +309,7 @@ def _new(changed: s.Ids | None, held: s.Ids) -> s.Ids:
 
 
 def _subject(record: s.AnyRecord) -> tuple[object, ...]:
-    """What a kept record is about: a later one about the same replaces it."""
+    """Return the key of a kept record: a later record with the same key replaces it."""
     match record:
         case s.AccessControlEntryRecord() | s.RemoveAccessControlEntryRecord():
             return ("acl", record.id)

@@ -1,4 +1,4 @@
-"""An image as records: features first, since they say how the rest is written, then brokers, controllers,
+"""Writes an image as records: features first, since they decide the versions of the rest, then brokers, controllers,
 topics with their partitions, settings, quotas, producer ids, ACLs, SCRAM credentials, delegation tokens."""
 
 from collections.abc import Iterator

@@ -11,22 +11,22 @@ class RaftConfig:
     """A follower without a successful fetch for this time becomes prospective; a leader without fetches of a majority
     for one and a half times as long resigns."""
     election_backoff_ms_max: int = 1000
-    """Spreads the successors that a resigning leader names: the last one waits this long."""
+    """Spreads the elections of the successors of a resigning leader: the last one waits this long."""
     request_timeout_ms: int = 2000
-    """An unanswered request is given up and may be sent again."""
+    """After this time an unanswered request may be sent again."""
     retry_backoff_ms: int = 20
-    """The pause after a request that failed or was refused."""
+    """Pause after a request that failed or was rejected."""
     fetch_wait_ms_max: int = 500
-    """How long a leader may hold a fetch that has nothing to bring; Kafka's own constant."""
+    """How long a leader may hold a fetch without new records; Kafka's constant."""
     fetch_bytes_max: int = 1 << 20
     snapshot_bytes_max: int = 1 << 20
     auto_join: bool = False
-    """Whether a follower without a vote asks its leader for one; so does one whose disk was replaced, which has the
-    lost one removed first (KIP-853)."""
+    """Whether an observer adds itself to the voters. One whose disk was replaced first removes its lost voter
+    (KIP-853)."""
 
     @property
     def check_quorum_ms(self) -> int:
-        """Half a timeout of grace for the network and the disk, as Kafka grants it."""
+        """Adds half a timeout for network and disk delays, as in Kafka."""
         return self.fetch_timeout_ms * 3 // 2
 
     @property
@@ -38,4 +38,4 @@ OBSERVER_SESSION_MS = 300_000
 """An observer that has not fetched for this time is no longer described; Kafka's constant."""
 
 CAUGHT_UP_WITHIN_MS = 3_600_000
-"""A replica that may become a voter has been at the log's end within the hour; Kafka's own constant."""
+"""A replica must have been at the log's end within this time to become a voter; Kafka's constant."""

@@ -1,4 +1,4 @@
-"""What a node promises about an epoch, and the count of the votes it asks for."""
+"""The persistent election state, and the count of votes."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -10,10 +10,9 @@ NO_LEADER = -1
 
 
 class ElectionState(NamedTuple):
-    """What must be on disk before a word about it is sent.
+    """State that must be on disk before any message about it is sent.
 
-    Invariant: the epoch never goes back, and within an epoch neither a vote nor a leader is ever replaced by
-    another one.
+    Invariant: the epoch never decreases, and within an epoch neither the vote nor the leader changes once set.
     """
 
     epoch: LeaderEpoch = 0
@@ -23,7 +22,7 @@ class ElectionState(NamedTuple):
 
 @dataclass(slots=True)
 class Tally:
-    """Votes of one election, among the voters at its beginning."""
+    """Votes of one election, among the voters at its start."""
 
     voters: VoterSet
     granted: set[int] = field(default_factory=set)

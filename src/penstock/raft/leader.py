@@ -1,8 +1,8 @@
-"""Leading an epoch: one log that the others fetch, and the high watermark that their fetches move.
+"""The leader of an epoch: other replicas fetch its log, and their fetches move the high watermark.
 
-It begins with an entry of its own, the leader change. Entries of earlier epochs are committed only along with it (Raft
-5.4.2): a majority that has them may still be overruled by a log that ends in a later epoch. A leader that a
-majority no longer fetches from resigns, so that clients do not wait on a partitioned leader (check quorum).
+Its first entry is the leader change record. Entries of earlier epochs are committed only along with it (Raft 5.4.2): a
+replica whose log ends in a later epoch could still win an election and overwrite them. A leader that a majority no
+longer fetches from resigns, so that clients do not wait for a partitioned leader (check quorum).
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -53,7 +53,7 @@ class Leader(Role):
         self.leader_id = node.key.id
         self.leader_endpoints = node.local.endpoints
         self.epoch_start: Offset = node.tail.end_offset
-        """The offset of the leader change record; nothing is committed before it is."""
+        """Offset of the leader change record; nothing is committed before it is."""
         self.high_watermark: Offset = -1
         """-1 until a majority has an entry of this epoch, then the node's high watermark."""
         self.replicas = Replicas(node.key, now_ms)
@@ -85,7 +85,7 @@ class Leader(Role):
         self.changes.abandon()
 
     def append(self, entry: Entry, now_ms: TimestampMs) -> Offset:
-        """Put one batch at the log's end; its last offset."""
+        """Append one batch; return its last offset."""
         node = self.node
         node.pending.appends.append(Append(node.tail.end_offset, self.epoch, entry, now_ms))
         count = len(entry.records) if isinstance(entry, Data) else 1
@@ -169,7 +169,7 @@ class Leader(Role):
         self.advance(now_ms)
 
     def may_commit(self, offset: Offset) -> bool:
-        """Raft 5.4.2: only counting up to an entry of our own epoch commits anything."""
+        """Raft 5.4.2: replicas commit anything only once they have an entry of this epoch."""
         return offset > self.epoch_start
 
     def advance(self, now_ms: TimestampMs) -> None:

@@ -1,7 +1,7 @@
-"""What the core asks of the log, and the two questions of replication: does this position fit, and where to cut.
+"""The log as the core sees it, the leader's check of a fetch position, and the follower's truncation point.
 
-The log belongs to the driver. The core reads it through `LogView` and says, in `Ready`, what to write. Between
-the moment a leader decides on an entry and the moment the driver has written it, `LogTail` answers for both.
+The log belongs to the driver. The core reads it through `LogView` and requests writes through `Ready`. `LogTail` adds
+the entries that a leader has decided to append and the driver has not written yet.
 """
 
 from typing import NamedTuple, Protocol
@@ -19,8 +19,8 @@ class OffsetAndEpoch(NamedTuple):
 
 class VotersEntry(NamedTuple):
     offset: Offset
-    """Of the voters record; for a set that came with a snapshot, the snapshot's last offset. Below 0 for the set that
-    the directory was formatted with: its first leader copies it into the log."""
+    """Offset of the voters record; for a set from a snapshot, the snapshot's last offset. Below 0 for the set that the
+    directory was formatted with: its first leader copies it into the log."""
     voters: VoterSet
 
 
@@ -35,10 +35,10 @@ class LogView(Protocol):
 
     @property
     def last_epoch(self) -> LeaderEpoch:
-        """Of the last record; of the latest snapshot where the log is empty; else 0."""
+        """Epoch of the last record, or of the latest snapshot if the log is empty, or 0."""
 
     def end_offset_for_epoch(self, epoch: LeaderEpoch) -> OffsetAndEpoch:
-        """The largest epoch at or below the one asked for, and where it ends.
+        """Return the largest epoch at or below the given one, and its end offset.
 
             epoch   1    3       4
             offset  0 .. 17 .... 52 ... 60     2 -> (17, 1)   4 -> (60, 4)   9 -> (60, 4)
@@ -51,14 +51,14 @@ class LogView(Protocol):
     def latest_snapshot(self) -> OffsetAndEpoch | None: ...
 
     def snapshot_bytes(self, snapshot_id: OffsetAndEpoch) -> int | None:
-        """The size of a finished snapshot; None where there is none of that name."""
+        """Return the size of a complete snapshot; None if there is none with this id."""
 
     def voters_before(self, offset: Offset) -> VotersEntry | None:
-        """The last voter set among the records below offset, or else in the snapshot; None if there is none."""
+        """Return the last voter set among the records below `offset`, or in the snapshot; None if there is none."""
 
 
 class LogTail:
-    """The log with what a leader has decided to append and the driver has yet to write."""
+    """The log with the entries that a leader has decided to append and the driver has not written yet."""
 
     def __init__(self, log: LogView) -> None:
         self.log = log
@@ -71,7 +71,7 @@ class LogTail:
         self._end = OffsetAndEpoch(self.end_offset + count, epoch)
 
     def written(self) -> None:
-        """The driver took the entries and writes them before it asks again."""
+        """The driver took the entries, and writes them before its next call."""
         self._end = self._voters = None
 
     @property
@@ -92,14 +92,14 @@ class LogTail:
 
 
 class Position(NamedTuple):
-    """A leader's verdict on a fetch: fits where both are None."""
+    """A leader's check of a fetch position; valid if both fields are None."""
 
     diverging: OffsetAndEpoch | None = None
     snapshot: OffsetAndEpoch | None = None
 
 
 def check_position(tail: LogTail, fetch_offset: Offset, last_fetched_epoch: LeaderEpoch) -> Position:
-    """Whether a follower's log is a prefix of ours (KIP-595), or lies before what we still hold (KIP-630)."""
+    """Check whether a follower's log is a prefix of ours (KIP-595), or ends before our log start (KIP-630)."""
     log = tail.log
     if log.start_offset == 0 and fetch_offset == 0:
         return Position()
@@ -117,10 +117,10 @@ def check_position(tail: LogTail, fetch_offset: Offset, last_fetched_epoch: Lead
 
 
 def truncation_point(log: LogView, diverging: OffsetAndEpoch) -> Offset:
-    """Where a follower cuts its log when the leader says that its own epoch ended at that offset.
+    """Return where a follower truncates its log, given the diverging epoch and its end on the leader.
 
-    us      1 1 1 2 2 2        leader 1 1 1 1 3      asked about (6, 2), it answers (4, 1)
-            0 1 2 3 4 5               0 1 2 3 4      our epoch 1 ends at 3 -> cut at 3
+    us      1 1 1 2 2 2        leader 1 1 1 1 3      to a fetch at (6, 2) it replies (4, 1)
+            0 1 2 3 4 5               0 1 2 3 4      our epoch 1 ends at 3 -> truncate to 3
     """
     ours = log.end_offset_for_epoch(diverging.epoch)
     if ours.epoch == diverging.epoch:

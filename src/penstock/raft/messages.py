@@ -1,8 +1,8 @@
 """Messages between replicas, independent of the transport. `controlplane` maps them to Kafka's requests.
 
-Every request has a `request_id`. Of one that the core sends, the core chose it, and the answer is handed to `step`
-with the same id. Of one that arrives, the driver chooses it, unlike any other that is still open, and finds
-it again in the answer that `Ready.replies` holds.
+Every request has a `request_id`. For a request that the core sends, the core chooses it, and the reply is passed to
+`step` with the same id. For a request that arrives, the driver chooses an id that no open request has, and finds it
+again in the reply in `Ready.replies`.
 """
 
 from typing import NamedTuple, TypeAlias
@@ -14,7 +14,7 @@ from penstock.raft.log import OffsetAndEpoch
 from penstock.raft.voters import Endpoint, ReplicaKey, Voter
 
 NOT_SENT = -1
-"""The id of a request that has yet to get one."""
+"""Id of a request that has not got one yet."""
 
 
 class LeaderHint(NamedTuple):
@@ -26,13 +26,13 @@ class LeaderHint(NamedTuple):
 
 
 class Vote(NamedTuple):
-    """Ask for a vote, or with `pre_vote` whether one would be given (KIP-996; Vote v2)."""
+    """Request a vote, or with `pre_vote` whether it would be granted (KIP-996; Vote v2)."""
 
     request_id: int
     epoch: LeaderEpoch
     candidate: ReplicaKey
     voter: ReplicaKey
-    """The voter that the sender means; a replica with another directory must not vote for a lost one."""
+    """The addressed voter; a replica with another directory must not vote in place of a lost one."""
     end: OffsetAndEpoch
     pre_vote: bool = False
 
@@ -75,7 +75,7 @@ class Fetch(NamedTuple):
     replica: ReplicaKey
     epoch: LeaderEpoch
     fetch_offset: Offset
-    """The sender's log end; all below it is on the sender's disk."""
+    """The sender's log end; everything below is on its disk."""
     last_fetched_epoch: LeaderEpoch
     high_watermark: Offset = -1
     """The sender's high watermark (KIP-1166): a leader with a higher one replies at once. -1: unknown."""
@@ -108,7 +108,7 @@ class FetchReply(NamedTuple):
     diverging: OffsetAndEpoch | None = None
     snapshot: OffsetAndEpoch | None = None
     records: LogSlice | object | None = None
-    """Going out a `LogSlice`; coming in the driver's own form of record batches, opaque here."""
+    """In a sent reply a `LogSlice`; in a received one the driver's form of record batches, opaque here."""
 
 
 class FetchSnapshot(NamedTuple):
@@ -128,7 +128,7 @@ class FetchSnapshotReply(NamedTuple):
     size: int = 0
     position: int = 0
     data: SnapshotSlice | bytes | None = None
-    """Going out a `SnapshotSlice`; coming in the bytes."""
+    """In a sent reply a `SnapshotSlice`; in a received one the bytes."""
 
 
 class AddVoter(NamedTuple):
@@ -154,7 +154,7 @@ class UpdateVoter(NamedTuple):
 
 
 class VoterChangeReply(NamedTuple):
-    """To AddVoter, RemoveVoter and UpdateVoter."""
+    """Reply to AddVoter, RemoveVoter and UpdateVoter."""
 
     request_id: int
     error: ErrorCode
@@ -163,7 +163,7 @@ class VoterChangeReply(NamedTuple):
 
 
 class AskVersions(NamedTuple):
-    """A leader asks a new voter for its supported versions of `kraft.version`."""
+    """A leader's request for the versions of `kraft.version` that a new voter supports."""
 
     request_id: int
 
@@ -174,7 +174,7 @@ class VersionsReply(NamedTuple):
     leader: LeaderHint = LeaderHint(-1)
     """Unknown: older than any epoch."""
     kraft_versions: tuple[int, int] | None = None
-    """The lowest and the highest; None if the replica has none."""
+    """Lowest and highest; None if the replica supports none."""
 
 
 class RequestFailed(NamedTuple):

@@ -1,9 +1,9 @@
-"""One replica of the log: takes messages and time, acts in its role, and returns the work for its driver.
+"""One replica of the Raft log: takes messages and time, acts in its role, and returns work for its driver.
 
-    node.step(message, now_ms)     a request or an answer from another replica
+    node.step(message, now_ms)     a request or a reply from another replica
     node.tick(now_ms)              time has passed; at the latest at `next_deadline()`
-    node.propose(records, ...)     a leader's state machine wants these in the log
-    node.flushed(offset, now_ms)   the log is on disk up to there
+    node.propose(records, ...)     append records of the leader's state machine
+    node.flushed(offset, now_ms)   the log is on disk up to this offset
     ready = node.ready()           what to persist, append, send and announce, in that order
 
     unattached -> prospective -> candidate -> leader -> resigned
@@ -11,20 +11,20 @@
          |            v  |           v                     v
          +-------- follower <--- (a leader is known) --- unattached, an epoch on
 
-The driver's side of the bargain:
+The driver's obligations:
 
-- After every call, before the next one, it takes `ready()` and carries it out as `ready.Ready` says. Then it looks at
-  `next_deadline()`, which may already have come: after a truncation there is a fetch to send.
+- After every call, before the next one, it takes `ready()` and carries it out as `ready.Ready` describes. Then it
+  checks `next_deadline()`, which may already have passed: after a truncation there is a fetch to send.
 - At the start the whole log is on disk (a log recovered after a crash is synced first; one that ends before its latest
   snapshot restarts there), and `election` is what the quorum-state file holds.
 - Before it calls `flushed`, it records the synced end of the log in a file of its own. At the next start `synced_end`
   is what that file holds. A log that ends before it lost records that this node acknowledged (see `is_recovering`).
-- `flushed` speaks of the log as it is: a sync that began before a truncation is not reported after it.
-- An answer is stepped at most once and only to the node object that asked; a request that will get no answer is
-  reported as `RequestFailed`.
+- `flushed` refers to the current log: a sync that began before a truncation is not reported after it.
+- A reply is stepped at most once, and only to the node object that sent the request; a request that will get no reply
+  is reported as `RequestFailed`.
 - It checks cluster id and topic before it steps a request.
-- Every voter has an endpoint; `voters_before` is asked often and answers from memory.
-- Snapshots are its own affair, and the log's start with them, up to the high watermark.
+- Every voter has an endpoint; `voters_before` is called often and answers from memory.
+- It takes snapshots, and moves the log's start, up to the high watermark, as it likes.
 """
 
 from collections.abc import Sequence
@@ -70,8 +70,8 @@ class Node:
         bootstrap: Sequence[Endpoint] = (),
         config: RaftConfig | None = None,
     ) -> None:
-        """`voters` is the configured set, in force while the log has none; `bootstrap` are addresses to
-        ask for the leader besides the voters, which may be unknown, or have moved while this node was down."""
+        """`voters` is the configured set, used while the log has none. `bootstrap` are addresses at which to look for
+        the leader, in addition to the voters, which may be unknown or have moved while this node was down."""
         self.local = local
         self.log = log
         self.tail = LogTail(log)
@@ -80,12 +80,12 @@ class Node:
         self.requests = RequestManager(self.config, first_id=rng.getrandbits(30))
         self.is_closing = False
         self.flushed_offset: Offset = log.end_offset
-        """The log is on our disk up to here. Moves when the driver says so, back when the log is truncated."""
+        """The log is on disk up to here. Moves with `flushed`, and back when the log is truncated."""
         snapshot = log.latest_snapshot()
         self.high_watermark: Offset = snapshot.offset if snapshot is not None else log.start_offset
         """First offset that is not known to be committed. Never decreases while the node runs."""
         self._synced_end = synced_end
-        """What the log must reach before this node may stand for election; None once it has."""
+        """Position that the log must reach before this node may stand for election; None once it has."""
         self._check_recovery()
         self._rng = rng
         self._configured = voters or VoterSet()
@@ -120,7 +120,7 @@ class Node:
 
     @property
     def voters(self) -> VoterSet:
-        """In force: the last set in the log, committed or not, else the configured one."""
+        """The current voters: the last set in the log, committed or not, else the configured one."""
         entry = self.tail.voters()
         return entry.voters if entry is not None else self._configured
 
@@ -148,7 +148,8 @@ class Node:
 
     @property
     def longest_end(self) -> OffsetAndEpoch:
-        """What a candidate's log must reach to get our vote: the end of our log, or of the log that we once had."""
+        """Position that a candidate's log must reach to get this node's vote: the end of the log, or of the log before
+        it lost records."""
         return self._synced_end or self.tail.end
 
     @property
@@ -162,7 +163,7 @@ class Node:
         return QuorumDescription(self.leader_id, self.epoch, self.high_watermark)
 
     def next_deadline(self) -> TimestampMs | None:
-        """When `tick` is due at the latest; None if only a message can move us."""
+        """When `tick` is due at the latest; None if only a message can cause work."""
         return self.role.deadline()
 
     # Calls of the driver.
@@ -177,9 +178,9 @@ class Node:
         self._poll(now_ms)
 
     def propose(self, records: Sequence[object], epoch: LeaderEpoch, now_ms: TimestampMs) -> Offset:
-        """Append records as one batch; the last one's offset, which is committed once the high watermark is past it.
+        """Append records as one batch; return the last offset, which is committed once the high watermark is past it.
 
-        Only in the epoch that the caller believes it leads: a state machine may be behind.
+        Raises `NotLeader` unless this node leads the given epoch: the caller's state machine may be behind.
         """
         self._check_ready_taken()
         if not isinstance(self.role, Leader) or self.role.epoch != epoch:
@@ -189,7 +190,7 @@ class Node:
         return self.role.append(Data(tuple(records)), now_ms)
 
     def flushed(self, offset: Offset, now_ms: TimestampMs) -> None:
-        """All below offset is on disk."""
+        """Everything below `offset` is on disk."""
         self._check_ready_taken()
         if offset > self.log.end_offset:
             raise Misuse(f"flushed to {offset}, beyond the log's end {self.log.end_offset}")
@@ -198,25 +199,25 @@ class Node:
         self._poll(now_ms)
 
     def append_failed(self, now_ms: TimestampMs) -> None:
-        """What `Ready.fetched` held could not be appended (damaged on the way); it is fetched again."""
+        """The records in `Ready.fetched` could not be appended (damaged in transit); they are fetched again."""
         self._check_ready_taken()
         self.role.on_append_failed(now_ms)
         self._poll(now_ms)
 
     def resign(self, now_ms: TimestampMs) -> None:
-        """Give up leadership, if it is ours, in favour of the most complete follower."""
+        """If this node leads, resign in favour of the most complete follower."""
         self._check_ready_taken()
         if isinstance(self.role, Leader):
             self.become_resigned(self.role.replicas.successors(self.voters), now_ms)
         self._poll(now_ms)
 
     def close(self, now_ms: TimestampMs) -> None:
-        """Resign, and start no more elections. Done when another node leads, or the driver has waited enough."""
+        """Resign, and start no more elections. Complete when another node leads, or the driver stops waiting."""
         self.is_closing = True
         self.resign(now_ms)
 
     def ready(self) -> Ready:
-        """The work since the last call."""
+        """Return the work since the last call."""
         ready, self.pending = self.pending, Ready()
         self.tail.written()
         return ready
@@ -357,7 +358,7 @@ class Node:
         return Unattached(self, election.epoch, deadline, election.leader_id, election.voted)
 
     def _poll(self, now_ms: TimestampMs) -> None:
-        """Let the role act until it stays what it is, or the log must be changed before it can go on."""
+        """Let the role act until it does not change any more, or the driver must change the log first."""
         self._check_recovery()
         while not self.pending.changes_log:
             role = self.role
@@ -390,4 +391,4 @@ class Node:
 
     def _check_ready_taken(self) -> None:
         if self.pending.changes_log:
-            raise Misuse("the last ready() must be carried out first: it changes the log")
+            raise Misuse("carry out the last ready() first: it changes the log")

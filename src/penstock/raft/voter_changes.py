@@ -1,9 +1,9 @@
 """Changes of the voter set, one at a time (KIP-853).
 
-A set is in force as soon as it is in the log. Two sets that differ by one voter always share a majority's member, so
-one change is safe while the one before is committed; and it must have been committed in an epoch whose leader has
-itself committed something, or two leaders could each change a set that the other does not know of. Hence the order of
-the checks: a high watermark of our own epoch, nothing pending, nothing uncommitted, then the request itself.
+A set takes effect as soon as it is in the log. Majorities of two sets that differ by one voter always overlap, so one
+change is safe once the previous one is committed. The leader must also have committed an entry of its own epoch, or
+two leaders could each change a set that the other does not know of. Hence the order of the checks: a high watermark of
+our own epoch, nothing pending, nothing uncommitted, then the request itself.
 
 The leader first asks a new voter for its supported versions of `kraft.version`, which also shows that it is reachable
 at its endpoint. A new voter must have caught up, or the new majority would wait for it.
@@ -41,7 +41,7 @@ class _Pending(NamedTuple):
     request: AddVoter | RemoveVoter
     deadline: TimestampMs
     offset: Offset | None = None
-    """Of the new set; None while the new voter is asked for its versions."""
+    """Offset of the new set; None while the leader waits for the new voter's versions."""
     is_asked: bool = False
 
 
@@ -69,7 +69,7 @@ class VoterChanges:
         else:
             offset = self._leader.append(Voters(outcome), now_ms)
             if isinstance(request, UpdateVoter):
-                # A voter that moved must fetch on for its own move to be committed, and asks one thing at a time.
+                # The voter must fetch again before its change can be committed, and has one open request at a time.
                 self._reply(request.request_id, ErrorCode.NONE)
             else:
                 self._pending = _Pending(request, now_ms + request.timeout_ms, offset)
@@ -99,10 +99,10 @@ class VoterChanges:
         if reply.error is not ErrorCode.NONE:
             self._settle(ErrorCode.REQUEST_TIMED_OUT, f"{voter.key} responded with {reply.error.name}")
         elif reply.kraft_versions is None or not _understands(reply.kraft_versions):
-            said = "none" if reply.kraft_versions is None else "{} to {}".format(*reply.kraft_versions)
+            found = "none" if reply.kraft_versions is None else "{} to {}".format(*reply.kraft_versions)
             self._settle(
                 ErrorCode.INVALID_REQUEST,
-                f"{voter.key} supports kraft.version {said}, expected a range with {KRAFT_VERSION}",
+                f"{voter.key} supports kraft.version {found}, expected a range with {KRAFT_VERSION}",
             )
         else:
             self._add(request, voter._replace(kraft_versions=reply.kraft_versions), now_ms)
