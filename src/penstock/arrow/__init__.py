@@ -1,9 +1,15 @@
-"""Records to Arrow columns, and back, with no Python object for each of them.
+"""Records to Arrow columns, and back, without a Python object per record.
 
-frames      headers of batches, all at once      decode      a partition's bytes to Arrow batches
-framing     batches: CRC, codecs, transactions   encode      Arrow batches to record batches
-walk        where each record begins             slots       where an encoded record's fields go
-lanes       the same, from several guesses       partition   which partition a key goes to
-varints     numbers, many at once                arrays      Arrow's binary arrays, as numpy sees them
-columns     fields gathered into columns         headers     records' headers
+decode               decodes a partition's bytes to Arrow batches
+frames               parses batch headers, all at once
+framing              selects batches: CRC, codecs, aborted transactions
+walk                 finds the start of each record
+speculative_starts   guesses record starts inside large batches, so that `walk` can run in parallel
+varints              decodes many varints at once
+columns              decodes fields of records to columns
+headers              decodes record headers
+encode               encodes Arrow batches to record batches
+slots                writes the varints of encoded records
+partition            computes the partitions of keys
+arrays               converts between Arrow arrays and numpy
 """

@@ -1,7 +1,7 @@
-"""Arrow's arrays, made from numpy's and from spans of a buffer, and taken apart for numpy.
+"""Converts between Arrow arrays, numpy arrays and spans of a buffer.
 
-They are made of buffers: `pa.array` and `pa.scalar` import pandas, to see whether they were given something of its,
-which takes half a second of a worker's first task.
+Arrays are made from buffers, because `pa.array` and `pa.scalar` import pandas to check their argument, which costs
+half a second in a worker's first task.
 """
 
 from functools import lru_cache
@@ -15,19 +15,19 @@ from penstock.arrow.varints import WORD_BYTES, Bytes, Ints
 
 
 def fixed(values: npt.NDArray[Any], kind: pa.DataType) -> pa.Array:
-    """An array of values of one width, in the memory that they are in."""
+    """An array of fixed-width values, without a copy."""
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
 
 
 def as_binary(array: pa.Array) -> pa.Array:
-    """The same bytes as Arrow's `binary`, of which offsets have 32 bits; text and other widths are taken too."""
+    """Convert text or binary of any offset width to Arrow's `binary`, which has 32-bit offsets."""
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
     return array if array.type == pa.binary() else array.cast(pa.binary())
 
 
 def binary_spans(array: pa.Array) -> tuple[Ints, Ints]:
-    """Where each element begins in `bytes_of`, and its size; -1 for null."""
+    """Start of each element in `bytes_of`, and its size; -1 for null."""
     count = len(array)
     if not count:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
@@ -40,7 +40,7 @@ def binary_spans(array: pa.Array) -> tuple[Ints, Ints]:
 
 
 def offsets_of(array: pa.Array) -> npt.NDArray[np.int32]:
-    """The edges of its elements, one more than it has; of lists as well as of bytes."""
+    """The offsets of an array of lists or bytes, one more than it has elements."""
     buffer = array.buffers()[1]
     edges: npt.NDArray[np.int32] = np.frombuffer(buffer, np.int32)[
         array.offset : array.offset + len(array) + 1
@@ -54,7 +54,7 @@ def nulls_of(array: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 def bytes_of(array: pa.Array) -> Bytes:
-    """All of its bytes, at least a word of them."""
+    """All bytes of the array, padded to at least one word."""
     buffer = array.buffers()[2]
     found = np.zeros(0, np.uint8) if buffer is None else np.frombuffer(buffer, np.uint8)
     if len(found) < WORD_BYTES:
@@ -63,10 +63,10 @@ def bytes_of(array: pa.Array) -> Bytes:
 
 
 def gather(buffer: pa.Buffer, begins: Ints, ends: Ints) -> pa.Array:
-    """Copies of spans that follow one another in buffer, at least one of them.
+    """Copy one or more consecutive spans of a buffer.
 
-    An array is laid over the buffer whose elements are in turn a span and the gap behind it; Arrow's take then copies
-    every second element, ten times as quickly as numpy can pick bytes.
+    An array over the buffer alternates between spans and the gaps after them; Arrow's `take` copies every second
+    element, ten times as fast as numpy can select bytes.
     """
     count = len(begins)
     first, last = int(begins[0]), int(ends[-1])
@@ -85,6 +85,6 @@ def _every_second(count: int) -> pa.Array:
     return _indices(size).slice(0, count)
 
 
-@lru_cache(4)  # rows of batches are of a few sizes, and powers of two even fewer
+@lru_cache(4)  # batches have few different sizes
 def _indices(size: int) -> pa.Array:
     return fixed(np.arange(0, 2 * size, 2, dtype=np.int32), pa.int32())

@@ -1,14 +1,14 @@
-"""Records of a block, field by field, as Arrow columns.
+"""Decodes the records of a block to Arrow columns, field by field.
 
-The fields of a record follow one another, most of them as varints:
+The fields of a record, most of them varints:
 
     length  attributes  timestamp delta  offset delta  key length  key  value length  value  header count  headers
 
-All records are read in step: the first field of each, then the second of each, and none behind the last that is
-wanted. Keys and values are only copied, from where the numbers in front of them say that they are.
+All records are decoded together: the first field of each, then the second of each, up to the last requested field.
+Keys and values are only copied, from the positions given by their lengths.
 
-Nothing is believed. A length that leads past the end of its record, a record whose fields do not end where it does:
-the first record at fault is named, and the caller words the error.
+Every field is checked: a length may not exceed its record, and the fields must end where the record does. `Malformed`
+names the first invalid record; the caller adds topic, partition and offset.
 """
 
 from typing import Final
@@ -22,13 +22,13 @@ from penstock.arrow.schema import ARROW_TYPES
 from penstock.arrow.varints import MALFORMED, Cursor, Ints, Source
 
 TIMESTAMP_MS_MAX: Final = ((1 << 63) - 1) // 1000
-"""Spark counts microseconds in 64 bits."""
+"""Spark's timestamps are microseconds in 64 bits."""
 
 _CALM_MS: Final = 1 << 52
-"""Two times within it add up without a thought: 140,000 years."""
+"""140,000 years: the sum of two such times does not overflow."""
 
 STRIDE: Final = 8192
-"""Records read at a time. Arrays of more than 64 KB would come as fresh memory from the kernel for every step."""
+"""Records decoded at a time. Arrays of more than 64 KB would be new memory from the kernel at every step."""
 
 NULL_SIZE: Final = -1
 
@@ -36,7 +36,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 class Malformed(Exception):
-    """The record of this index, in its block, is not sound."""
+    """The record with this index in its block is invalid."""
 
     def __init__(self, index: int, why: str) -> None:
         super().__init__(why)
@@ -45,13 +45,13 @@ class Malformed(Exception):
 
 
 def check(good: Mask, why: str, first: int = 0) -> None:
-    """All of them, or the first that is not is at fault."""
+    """Raise Malformed for the first record for which the condition is false."""
     if not good.all():
         raise Malformed(first + int(np.argmin(good)), why)
 
 
 class FieldSpan:
-    """Where a field's bytes lie in each record; size -1 where it is null."""
+    """Position and size of a field in each record; size -1 for null."""
 
     def __init__(self, begins: Ints, sizes: Ints) -> None:
         self.begins = begins
@@ -62,7 +62,7 @@ class FieldSpan:
 
 
 class Fields:
-    """Records, decoded as far as the columns need it. Raises Malformed."""
+    """The fields of records that the columns need. Raises Malformed."""
 
     def __init__(self, source: Source, starts: Ints, ends: Ints, columns: frozenset[str]) -> None:
         count = len(starts)
@@ -85,22 +85,22 @@ class Fields:
     def _read(self, starts: Ints, these: slice) -> None:
         ends = self.record_ends[these]
         cursor = Cursor(self.source, starts[these])
-        cursor.skip_varint(extra=1)  # the length, by which the record was found; attributes mean nothing yet
+        cursor.skip_varint(extra=1)  # the length, which `walk` has used, and the attributes, which are unused
         deltas = self.timestamp_deltas[these] = cursor.varlongs()
-        _check_least(deltas, MALFORMED + 1, "its timestamp is no number of 64 bits")
+        _check_least(deltas, MALFORMED + 1, "its timestamp is not a 64-bit number")
         deltas = self.offset_deltas[these] = cursor.varints()
-        _check_least(deltas, MALFORMED + 1, "its offset is no number of 32 bits")
-        # Nothing leads backwards, so that only the last place has to lie inside of the record.
+        _check_least(deltas, MALFORMED + 1, "its offset is not a 32-bit number")
+        # Positions only increase, so it is enough that the last one is inside the record.
         if self._wants_keys:
             _read_span(cursor, self.keys, these, "key")
             if not self._wants_values:
-                check(cursor.at < ends, "its key does not fit it")
+                check(cursor.at < ends, "its key is longer than the record")
         if self._wants_values:
             _read_span(cursor, self.values, these, "value")
-            check(cursor.at < ends, "its value does not fit it")
+            check(cursor.at < ends, "its value is longer than the record")
             self._read_headers(cursor, ends, these)
         elif not self._wants_keys:
-            check(cursor.at <= ends, "its offset is cut short")
+            check(cursor.at <= ends, "its offset is truncated")
 
     def _read_headers(self, cursor: Cursor, ends: Ints, these: slice) -> None:
         if not self.source.bytes.take(cursor.at).any():
@@ -108,8 +108,8 @@ class Fields:
             return
         counts = cursor.varints()
         left = ends - cursor.at
-        # Each header has a length of its key and one of its value.
-        check((counts >= 0) & (counts * 2 <= left), "its headers do not fit it")
+        # Each header has at least the lengths of its key and value.
+        check((counts >= 0) & (counts * 2 <= left), "its headers are longer than the record")
         check((left == 0) | (counts > 0), "bytes follow its last field")
         if self.header_counts.size:
             self.header_counts[these] = counts
@@ -119,8 +119,8 @@ class Fields:
 def _read_span(cursor: Cursor, span: FieldSpan, these: slice, name: str) -> None:
     sizes = span.sizes[these] = cursor.varints()
     span.begins[these] = cursor.at
-    _check_least(sizes, NULL_SIZE, f"its {name} does not fit it")
-    if sizes.max() > 0:  # or there is nothing to pass, and the cursor's words stay good
+    _check_least(sizes, NULL_SIZE, f"its {name} has an invalid length")
+    if sizes.max() > 0:  # otherwise there is nothing to skip, and the cursor's words stay valid
         cursor.skip(np.maximum(sizes, 0))
 
 
@@ -130,7 +130,7 @@ def _check_least(numbers: Ints, least: int, why: str) -> None:
 
 
 def timestamps_of(fields: Fields, bases: Ints, is_append_time: Mask) -> Ints:
-    """Milliseconds. A batch of append time has one time for all, which is its base here."""
+    """Milliseconds. All records of a batch with append time have the base timestamp."""
     deltas = fields.timestamp_deltas
     if is_append_time.any():
         deltas = np.where(is_append_time, 0, deltas)
@@ -152,7 +152,7 @@ def numbers(values: Ints) -> pa.Array:
 
 
 def binary(source: Source, span: FieldSpan) -> pa.Array:
-    """A copy of the span's bytes."""
+    """Copy the bytes of a span."""
     begins, sizes = span.begins, span.sizes
     if not len(begins):
         return pa.nulls(0, pa.binary())
@@ -166,7 +166,7 @@ def binary(source: Source, span: FieldSpan) -> pa.Array:
 
 
 class Constant:
-    """A column with the same value in every row: made once, handed out in slices."""
+    """A column with the same value in every row: built once, returned as slices."""
 
     def __init__(self, value: str | int, kind: pa.DataType) -> None:
         self._value = value

@@ -1,14 +1,15 @@
 """Decodes record batches of a partition to Arrow record batches of the requested columns.
 
-No record becomes a Python object. Bytes come in as a Fetch or a segment has them and go through four steps:
+No record becomes a Python object. The bytes of a Fetch response or a segment go through four steps:
 
-    frames    headers of batches, in columns                                                    per batch
-    framing   CRC, codec, aborted transactions, what is outside of [start, stop)                per batch
-    walk      where each record starts                                                          per record, in step
-    columns   each field of all records at once, then Arrow arrays                              per field
+    frames    parse batch headers into columns                                   per batch
+    framing   check CRCs, decompress, drop aborted transactions and offsets
+              outside of [start, stop)                                           per batch
+    walk      find the start of each record                                      per record, in parallel
+    columns   decode each field of all records at once, then build arrays        per field
 
-Arrow batches have about four megabytes, whatever the size of Kafka's batches: Spark pays for each of them. What
-does not fill one is held until more comes, or until `finish`.
+Arrow batches have about four megabytes, because Spark has a cost per batch. Rows that do not fill one are held until
+more arrive, or until `finish`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -40,10 +41,10 @@ __all__ = ["BATCH_BYTES", "CorruptRecords", "Decoder"]
 
 BATCH_BYTES: Final = 4 << 20
 ROWS_MAX: Final = 1 << 17
-"""Of an Arrow batch, where rows are so small that bytes set no limit."""
+"""Maximum rows of an Arrow batch; limits batches of very small rows."""
 
 BLOCK_BYTES: Final = 8 << 20
-"""Of records decoded together. More batches in step cost less each, as long as the processor's caches hold them."""
+"""Bytes of records decoded together. More is cheaper per batch, as long as it fits into the processor's caches."""
 
 _ROW_BYTES: Final = {
     "key": 4,
@@ -55,11 +56,11 @@ _ROW_BYTES: Final = {
     "timestampType": 4,
     "headers": 12,
 }
-"""What a row takes beside the bytes of its record."""
+"""Bytes of a row in addition to its record."""
 
 
 class Decoder:
-    """One partition's records from offset start up to, and without, stop."""
+    """Decodes one partition's records from offset start up to stop, exclusive."""
 
     def __init__(
         self,
@@ -80,7 +81,7 @@ class Decoder:
         self._framer = Framer(topic, partition, start, stop, BLOCK_BYTES)
         self._stop = stop
         self._shown = start
-        """No record below it is to come: the start, then the offset after the last record that was decoded."""
+        """No later record is below it: the start, then the offset after the last decoded record."""
         self._batch_bytes = batch_bytes
         self._row_bytes = sum(_ROW_BYTES[each] for each in columns) + len(topic) * ("topic" in columns)
         self._constants = {
@@ -93,23 +94,23 @@ class Decoder:
 
     @property
     def position(self) -> int:
-        """The next offset to fetch, past all that was fed, records or none; stop when nothing is left to read."""
+        """The next offset to fetch, after all batches that were fed; stop when nothing is left to read."""
         return self._framer.position
 
     def feed(self, data: Readable, aborted: Sequence[tuple[int, int]] = ()) -> list[pa.RecordBatch]:
-        """Decode whole batches; the last may be cut off. Nothing of data is kept.
+        """Decode whole batches; the last may be incomplete. No reference to data is kept.
 
-        aborted has producer and first offset of the transactions in the Fetch response; without them
-        records of aborted transactions show, as a reader of uncommitted records wants it.
+        aborted is the producer id and first offset of each aborted transaction in the Fetch response; without it
+        records of aborted transactions are included, as for `read_uncommitted`.
         """
         return list(self.stream(data, aborted))
 
     def stream(
         self, data: Readable | Frames, aborted: Sequence[tuple[int, int]] = ()
     ) -> Iterator[pa.RecordBatch]:
-        """As feed, one Arrow batch at a time: for bytes that may unpack to far more than they are.
+        """Like feed, but one Arrow batch at a time, for bytes that may decompress to much more.
 
-        Who has read the headers already gives them instead of the bytes.
+        Accepts parsed headers instead of bytes.
         """
         frames = data if isinstance(data, Frames) else Frames.read(data)
         for block in self._framer.blocks(frames, aborted):
@@ -117,7 +118,7 @@ class Decoder:
                 yield from self._emit(rows, size_bytes)
 
     def finish(self) -> list[pa.RecordBatch]:
-        """What is still held."""
+        """Return the rows that are still held."""
         held, self._held, self._held_bytes = self._held, [], 0
         if len(held) > 1:
             held = [pa.concat_batches(held)]
@@ -128,7 +129,7 @@ class Decoder:
             return [
                 *self.finish(),
                 rows,
-            ]  # what was held goes as it is: joining them would copy the large one
+            ]  # returned separately: joining would copy the large one
         self._held.append(rows)
         self._held_bytes += size_bytes
         return self.finish() if 2 * self._held_bytes >= self._batch_bytes else []
@@ -137,7 +138,9 @@ class Decoder:
         source, frames = Source(block.records), block.frames
         starts = record_starts(source, block.begins, block.ends, frames.counts)
         if isinstance(starts, int):
-            raise self._framer.explain(frames, starts, "its records do not add up to its length")
+            raise self._framer.explain(
+                frames, starts, "the lengths of its records do not add up to its length"
+            )
         lasts = np.cumsum(frames.counts)
         record_ends = np.empty_like(starts)
         record_ends[:-1] = starts[1:]
@@ -158,11 +161,11 @@ class Decoder:
                 yield rows, self._size(len(rows), starts, first, last)
 
     def _cuts(self, starts: Ints) -> Iterator[tuple[int, int]]:
-        """Records, first and past the last, that make an Arrow batch each."""
+        """Ranges of records, end exclusive, for one Arrow batch each."""
         costs = np.arange(len(starts)) * self._row_bytes
         if self._columns & {"key", "value", "headers"}:
             costs += starts
-        # Evenly, or each block would end in a small one.
+        # Evenly sized, so that a block does not end in a small batch.
         total = int(costs[-1] - costs[0])
         step = total // max(1, round(total / self._batch_bytes)) + 1
         first = 0
@@ -193,7 +196,7 @@ class Decoder:
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _kept(self, offsets: Ints) -> Mask | None:
-        """Which records are asked for; None if all are. Offsets increase, and one that does not is passed over."""
+        """Mask of the records in the range; None if all are. Records whose offset does not increase are skipped."""
         if offsets[0] >= self._shown and offsets[-1] < self._stop and (offsets[1:] > offsets[:-1]).all():
             return None
         before = np.maximum.accumulate(np.concatenate(([self._shown - 1], offsets[:-1])))
@@ -224,7 +227,7 @@ class Decoder:
 
 
 class _Bases:
-    """What the numbers of each batch, or of each record, are relative to."""
+    """Base offsets and timestamps, of each batch or each record."""
 
     def __init__(self, offsets: Ints, timestamps: Ints, is_append_time: Mask, lasts: Ints) -> None:
         self.offsets = offsets
@@ -233,7 +236,7 @@ class _Bases:
         self._lasts = lasts
 
     def of(self, first: int, last: int) -> "_Bases":
-        """Of these records, from those of batches."""
+        """The bases of these records."""
         batches = slice(
             int(np.searchsorted(self._lasts, first, side="right")),
             int(np.searchsorted(self._lasts, last, side="left")) + 1,

@@ -1,14 +1,14 @@
-"""Rows of Arrow columns to record batches, ready for a Produce request.
+"""Encodes rows of Arrow columns to record batches, ready for a Produce request.
 
-The bytes are those that Kafka's Java client makes of the same records. No row becomes a Python object: the numbers
-of all records are written at once, each record's into a slot of its own, and Arrow joins slot, key, value and headers
-row by row into what is then the batches' contents, one after the other:
+The bytes are identical to those of Kafka's Java client. No row becomes a Python object: the numbers of all records are
+written at once, each record's into its own slot, and Arrow joins slot, key, value and headers of each row to the
+contents of the batches:
 
     slot                                              key  slot          value  tail
     length attributes timestamp offset key-length     ...  value-length  ...    header count and headers
 
-Where batches begin is decided before, from what the records take at most: offsets and timestamps are written
-relative to the first of their batch.
+The first row of each batch is chosen before, from the maximum sizes of records, because offsets and timestamps are
+relative to the first record of their batch.
 """
 
 from collections.abc import Iterator
@@ -29,13 +29,13 @@ from penstock.records.checksum import crc32c
 from penstock.records.varint import Readable
 
 BATCH_BYTES_MAX: Final = 1 << 20
-"""Kafka's default for max.message.bytes is this and twelve bytes."""
+"""Kafka's default for max.message.bytes is this plus twelve bytes."""
 
 _JOINED_BYTES_MAX: Final = 1 << 30
-"""Arrow's offsets have 32 bits: rows of more bytes than this are encoded in two halves."""
+"""Arrow's offsets have 32 bits: rows with more bytes than this are encoded in two halves."""
 
 _NUMBERS_BYTES_MAX: Final = 5 + 1 + 5 + 5
-"""Length, attributes, the lengths of key and value, at their widest."""
+"""Maximum bytes of the length, the attributes, and the lengths of key and value."""
 
 _NO_HEADERS = pa.scalar(b"\x00", pa.binary())
 _EMPTY = pa.scalar(b"", pa.binary())
@@ -44,9 +44,9 @@ _EMPTY = pa.scalar(b"", pa.binary())
 @dataclass(frozen=True, slots=True)
 class EncodedBatch:
     data: bytes
-    """A whole batch, with base offset 0."""
+    """A complete batch with base offset 0."""
     count: int
-    """Its records."""
+    """Number of records."""
 
 
 def encode(
@@ -61,17 +61,17 @@ def encode(
     is_transactional: bool = False,
     batch_bytes_max: int = BATCH_BYTES_MAX,
 ) -> list[EncodedBatch]:
-    """Batches of at most batch_bytes_max before compression; a record that is larger goes alone.
+    """Encode batches of at most batch_bytes_max before compression; a larger record gets its own batch.
 
-    Columns are `value`, and if they are there `key`, `headers` and `timestamp` (Arrow's timestamp, or milliseconds
-    as a number). timestamp_ms is for rows that have none. Rows keep their order.
+    Columns are `value` and optionally `key`, `headers` and `timestamp` (an Arrow timestamp, or milliseconds
+    as a number). timestamp_ms is used for rows without one. Rows keep their order.
     """
     sealer = _Sealer(codec, level, is_transactional, producer_id, producer_epoch, base_sequence)
     return [sealer.seal(*part) for part in _parts(rows, timestamp_ms, batch_bytes_max)]
 
 
 class _Part(NamedTuple):
-    """What becomes a batch."""
+    """The rows of one batch."""
 
     payload: memoryview
     record_count: int
@@ -80,7 +80,7 @@ class _Part(NamedTuple):
 
 
 class _Sealer:
-    """Puts headers in front of records, the sequence numbers going on from batch to batch."""
+    """Adds batch headers, with consecutive sequence numbers."""
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ def _parts(rows: pa.RecordBatch, timestamp_ms: int, batch_bytes_max: int) -> Ite
     heads.zero_byte()  # attributes
     for deltas in (time_deltas, offset_deltas, key_sizes):
         heads.varints(deltas)
-    if key_sizes.max() <= 0:  # no key stands between
+    if key_sizes.max() <= 0:  # no key in between
         heads.varints(value_sizes)
         pieces = [heads.array(), values]
     else:
@@ -169,7 +169,7 @@ def _parts(rows: pa.RecordBatch, timestamp_ms: int, batch_bytes_max: int) -> Ite
 
 
 def _numbers_bytes(times: Ints, count: int) -> int:
-    """What the numbers of a record take at most, wherever batches begin."""
+    """Maximum bytes of a record's numbers, for any start of its batch."""
     spread = np.array([int(times.max() - times.min()), count])
     return _NUMBERS_BYTES_MAX + int(varint_widths(spread).sum())
 
@@ -206,7 +206,7 @@ def _times_ms(column: pa.Array | None, count: int, otherwise: int) -> Ints:
 
 
 def header_tails(headers: pa.Array) -> pa.Array:
-    """The end of each record: how many headers it has, and they themselves."""
+    """The end of each record: header count and headers."""
     if headers.null_count:  # a null may hide elements
         headers = pc.fill_null(headers, pa.scalar([], headers.type))
     edges = offsets_of(headers).astype(np.int64)
@@ -226,7 +226,7 @@ def header_tails(headers: pa.Array) -> pa.Array:
     encoded = pc.binary_join_element_wise(
         sizes[0].array(), keys, sizes[1].array(), values, _EMPTY, null_handling="replace", null_replacement=""
     )
-    # The headers of a record lie next to each other: one element from the first one's begin to the last one's end.
+    # The headers of a record are contiguous: one element from the start of the first to the end of the last.
     record_edges = offsets_of(encoded)[edges - first]
     together = pa.Array.from_buffers(
         pa.binary(),

@@ -1,11 +1,11 @@
-"""What can be wrong with a path of segment files, or with the records that are read from it."""
+"""Errors of segment file paths, and of the records in them."""
 
 from penstock.base.errors import KafkaError
 
 
 class BadOption(KafkaError):
-    """An option, or a set of them, that the source cannot work with."""
+    """An invalid option or combination of options."""
 
 
 class DataLoss(KafkaError):
-    """Records that were to be read are gone, and `failOnDataLoss` says that this is an error."""
+    """Requested records no longer exist, and `failOnDataLoss` is true."""

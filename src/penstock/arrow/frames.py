@@ -1,10 +1,9 @@
-"""Batches that lie one behind the other, as a Fetch or a segment has them: their headers, all at once.
+"""Parses the headers of consecutive batches, as in a Fetch response or a segment, all at once.
 
-A header says where the next one is, so they are found one through the other, by a loop that does nothing else. Each
-field of all headers is then a column of numbers. The same `Frames` serve the code that fetches or
-reads the bytes and the decoder: headers are walked once.
+A header gives the position of the next one, so a small loop finds all positions. Each field of all headers is then a
+column of numbers. The reader of the bytes and the decoder share one `Frames`, so headers are parsed once.
 
-A batch is what has magic 2 and a length that fits. Whether it is sound, `bad_crc` tells.
+A batch is anything with magic 2 and a possible length. `bad_crc` checks its contents.
 """
 
 from struct import Struct
@@ -31,7 +30,7 @@ from penstock.records.varint import Readable
 Mask = npt.NDArray[np.bool_]
 
 _SHAPE: Final = Struct(">i4xb")
-"""From the length on: length, leader epoch, magic."""
+"""Starting at the length field: length, leader epoch, magic."""
 
 _HEADER: Final = np.dtype(
     [
@@ -54,14 +53,14 @@ assert _HEADER.itemsize == HEADER_BYTES
 
 
 class Frames:
-    """Whole batches in some bytes, in their order."""
+    """The complete batches in some bytes, in order."""
 
     def __init__(self, data: Readable, at: Ints, headers: npt.NDArray[np.void], rest: Readable = b"") -> None:
         self.data = data
         self.at = at
-        """Where each batch begins in the data."""
+        """Start of each batch in the data."""
         self.rest = rest
-        """What lies behind them and is no whole batch; nothing, where these are some of others."""
+        """The bytes after them that are not a complete batch; empty for a selection of batches."""
         self._headers = headers
         self._crcs_checked = False
         self.sizes = self._column("length") + LOG_OVERHEAD
@@ -72,12 +71,12 @@ class Frames:
 
     @classmethod
     def read(cls, data: Readable) -> "Frames":
-        """Of whole batches from the begin of the data on; what is none, or is cut off, ends them."""
+        """Parse complete batches from the start of the data, up to the first that is invalid or incomplete."""
         if not isinstance(data, bytes | bytearray):
             data = memoryview(data).cast("B")
         found, end = _find(data)
         at = np.array(found, np.int64)
-        # An element at every byte, of which those that are headers are taken.
+        # A view with an element at every byte, from which the headers are selected.
         everywhere = np.ndarray(
             (max(len(data) - HEADER_BYTES + 1, 0),), f"V{HEADER_BYTES}", data, strides=(1,)
         )
@@ -95,23 +94,23 @@ class Frames:
         return chosen
 
     def only(self, which: Mask) -> "Frames":
-        """Some of them."""
+        """A selection of batches."""
         return self if which.all() else self._chosen(which)
 
     def between(self, first: int, last: int) -> "Frames":
-        """From the first of them on, up to the last and without it."""
+        """The batches from first up to last, exclusive."""
         return self._chosen(slice(first, last))
 
-    # -- what headers say ------------------------------------------------------------------------------
+    # -- header fields ---------------------------------------------------------------------------------
 
     @property
     def end(self) -> int:
-        """Where the last of them ends; 0 where there is none."""
+        """End of the last batch; 0 if there is none."""
         return int(self.at[-1] + self.sizes[-1]) if len(self) else 0
 
     @property
     def next_offset(self) -> int | None:
-        """Behind the last of them, as it says itself; None where there is none."""
+        """Offset after the last batch, from its header; None if there is none."""
         return int(self.base_offsets[-1]) + int(self.last_offset_deltas[-1]) + 1 if len(self) else None
 
     @property
@@ -144,14 +143,14 @@ class Frames:
 
     @property
     def timestamps(self) -> Ints:
-        """What the times of a batch's records are relative to; with append time, what they all are."""
+        """Base of the records' timestamps; with append time, the timestamp of all records."""
         base, largest = self._column("base_timestamp"), self._column("max_timestamp")
         return np.where(self.is_append_time, largest, base)
 
-    # -- what bytes say --------------------------------------------------------------------------------
+    # -- CRCs ------------------------------------------------------------------------------------------
 
     def bad_crc(self) -> int | None:
-        """The first batch whose bytes are not what they were when they were sent; each is looked at once."""
+        """Index of the first batch with a wrong CRC; each batch is checked once."""
         if self._crcs_checked:
             return None
         view = memoryview(self.data)
@@ -164,14 +163,14 @@ class Frames:
         return None
 
     def crcs(self, index: int) -> tuple[int, int]:
-        """What a batch says, and what its bytes give."""
+        """The CRC in a batch's header, and the CRC of its bytes."""
         at = int(self.at[index])
         covered = memoryview(self.data)[at + ATTRIBUTES_AT : at + int(self.sizes[index])]
         return int(self._headers["crc"][index]), crc32c(covered)
 
 
 def _find(data: Readable) -> tuple[list[int], int]:
-    """Where whole batches begin, and where the last of them ends."""
+    """Starts of complete batches, and the end of the last."""
     found: list[int] = []
     at, end = 0, len(data)
     shape_at, append = _SHAPE.unpack_from, found.append

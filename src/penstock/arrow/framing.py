@@ -1,11 +1,11 @@
-"""Selects the batches with records to return, and finds where their records are.
+"""Selects the batches with records to return, and locates their records.
 
-Here a batch costs a microsecond and no record costs anything. CRCs are checked, batches are passed over (control
-batches, those of aborted transactions, those outside of what is read), and the others are put into blocks, to be
-decoded together: where they lie, or unpacked into memory of the block's.
+The cost is about a microsecond per batch, and nothing per record. CRCs are checked; control batches, batches of
+aborted transactions and batches outside of the range are skipped. The others form blocks that are decoded together,
+in place or decompressed into the block's memory.
 
-Aborted transactions are given as in a Fetch response, by producer and first offset: from there on the producer's
-transactional batches are dropped until its abort marker comes by. That is how Kafka's own consumer does it.
+Aborted transactions are given as in a Fetch response, by producer id and first offset: from there on the producer's
+transactional batches are dropped until its abort marker, as in Kafka's consumer.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,13 +31,13 @@ from penstock.records.batch import LENGTH_AT, LENGTH_MIN, MAGIC, MAGIC_AT, OLD_L
 from penstock.records.varint import Readable
 
 OFFSET_MAX = (1 << 63) - (1 << 32)
-"""A base offset beyond it, plus the largest difference, would not fit 64 bits."""
+"""A larger base offset plus the largest delta would not fit into 64 bits."""
 
 _LENGTH = Struct(">i")
 
 
 class CorruptRecords(KafkaError):
-    """Records of a partition that cannot be read."""
+    """Records of a partition are corrupt."""
 
     code = ErrorCode.CORRUPT_MESSAGE
 
@@ -51,39 +51,39 @@ class CorruptRecords(KafkaError):
         self.why = why
 
     def __reduce__(self) -> tuple[type, tuple[str, int, int, str]]:
-        """It is raised in a worker and shown by the driver."""
+        """Pickle support: raised in a worker, shown by the driver."""
         return CorruptRecords, (self.topic, self.partition, self.offset, self.why)
 
 
 class Block(NamedTuple):
-    """Batches to be decoded together, and the one piece of memory that has all of their records."""
+    """Batches to be decoded together, and the memory with all of their records."""
 
     frames: Frames
     records: Readable
-    """What was given, or where records were unpacked to."""
+    """The input, or the memory into which records were decompressed."""
     begins: Ints
-    """Where the records of each batch begin in it."""
+    """Start of each batch's records in `data`."""
     ends: Ints
 
 
 class Framer:
-    """The batches of one partition from start on, as far as stop."""
+    """Selects the batches of one partition from start up to stop."""
 
     def __init__(self, topic: str, partition: int, start: int, stop: int, block_bytes: int) -> None:
         self.topic = topic
         self.partition = partition
         self.stop = stop
         self.position = start
-        """The next offset to ask for. Never goes back, never passes stop."""
+        """The next offset to fetch. Never decreases, never exceeds stop."""
         self._block_bytes = block_bytes
         self._unpacked = bytearray()
-        """Used for one block after the other: fresh memory would cost more than the copy into it."""
+        """Reused for every block: new memory would cost more than the copy into it."""
 
     def corrupt(self, offset: int, why: str) -> CorruptRecords:
         return CorruptRecords(self.topic, self.partition, offset, why)
 
     def explain(self, frames: Frames, index: int, otherwise: str) -> CorruptRecords:
-        """What the reader that goes record by record finds wrong with a batch."""
+        """The error that the record-by-record reader finds in a batch."""
         try:
             for _ in RecordBatch.parse(memoryview(frames.data), int(frames.at[index])).records():
                 pass
@@ -92,9 +92,9 @@ class Framer:
         return self.corrupt(int(frames.base_offsets[index]), otherwise)
 
     def blocks(self, frames: Frames, aborted: Sequence[tuple[int, int]]) -> Iterator[Block]:
-        """What there is to decode in batches. The position has moved past all of them when the first is given.
+        """Yield the blocks of batches. The position is past all of them when the first is yielded.
 
-        A block is done with when the next is asked for: both may use the same memory.
+        A block is valid until the next is requested: both may use the same memory.
         """
         if self.position >= self.stop:
             return
@@ -106,23 +106,23 @@ class Framer:
         if self.position < self.stop:
             self._check_rest(frames.rest)
 
-    # -- which batches ---------------------------------------------------------------------------------
+    # -- selection -------------------------------------------------------------------------------------
 
     def _within(self, frames: Frames) -> Frames:
-        """Those before the first that has nothing but what lies behind the stop."""
+        """The batches before the first that starts at stop or later."""
         is_past = frames.base_offsets >= self.stop
         is_past[1:] |= np.maximum.accumulate(frames.last_offsets)[:-1] >= self.stop - 1
         past = _first(is_past)
         return frames if past is None else frames.between(0, past)
 
     def _check(self, frames: Frames) -> None:
-        """Find fault with the first batch that is not sound."""
+        """Raise CorruptRecords for the first invalid batch."""
         first_offsets, deltas = frames.base_offsets, frames.last_offset_deltas
         odd = _first((first_offsets < 0) | (first_offsets > OFFSET_MAX) | (deltas < 0))
         torn = frames.bad_crc()
         if torn is not None and (odd is None or torn <= odd):
             said, found = frames.crcs(torn)
-            why = f"the batch has CRC {said:#010x}, its bytes give {found:#010x}"
+            why = f"the batch has CRC {said:#010x}, but its bytes have {found:#010x}"
             raise self.corrupt(int(first_offsets[torn]), why)
         if odd is not None:
             self._move(frames.between(0, odd), is_end=False)
@@ -130,21 +130,23 @@ class Framer:
             raise self.corrupt(self.position, f"the batch has offsets {first} to {first + int(deltas[odd])}")
 
     def _move(self, frames: Frames, *, is_end: bool) -> None:
-        """Past these batches, or to the end of what is read."""
+        """Move the position past these batches, up to stop."""
         behind = self.stop if is_end else int(frames.last_offsets.max(initial=-1)) + 1
         self.position = max(self.position, min(behind, self.stop))
 
     def _wanted(self, frames: Frames, aborted: Sequence[tuple[int, int]]) -> Frames:
-        """Those with records to show."""
+        """The batches with records to return."""
         before = np.maximum.accumulate(np.concatenate(([self.position - 1], frames.last_offsets)))
         is_wanted = (frames.last_offsets > before[:-1]) & ~frames.is_control
-        is_wanted &= (frames.counts != 0) | (frames.sizes > HEADER_BYTES)  # or it is all that compaction left
+        is_wanted &= (frames.counts != 0) | (
+            frames.sizes > HEADER_BYTES
+        )  # otherwise compaction removed all records
         if aborted:
             is_wanted &= ~self._aborted(frames, aborted)
         return frames.only(is_wanted)
 
     def _aborted(self, frames: Frames, aborted: Sequence[tuple[int, int]]) -> Mask:
-        """Those of transactions that were aborted."""
+        """Mask of the batches of aborted transactions."""
         ahead = sorted(aborted, key=itemgetter(1), reverse=True)
         aborting: set[int] = set()
         is_aborted = np.zeros(len(frames), np.bool_)
@@ -168,14 +170,14 @@ class Framer:
             raise self.corrupt(parsed.base_offset, str(error)) from None
 
     def _check_rest(self, rest: Readable) -> None:
-        """What follows the last whole batch is the begin of another, or it is refused."""
+        """Raise CorruptRecords unless the bytes after the last complete batch can be the start of another."""
         if len(rest) <= MAGIC_AT:
             return
         (length,) = _LENGTH.unpack_from(rest, LENGTH_AT)
         magic = rest[MAGIC_AT]
         if length < (OLD_LENGTH_MIN if magic in (0, 1) else LENGTH_MIN):
             raise self.corrupt(
-                self.position, f"the batch has length {length}, at least {LENGTH_MIN} expected"
+                self.position, f"the batch has length {length}, expected at least {LENGTH_MIN}"
             )
         if magic in (0, 1):
             raise self.corrupt(
@@ -186,10 +188,10 @@ class Framer:
         if magic != MAGIC:
             raise self.corrupt(self.position, f"the batch has magic {magic}, expected {MAGIC}")
 
-    # -- where their records lie -----------------------------------------------------------------------
+    # -- blocks ----------------------------------------------------------------------------------------
 
     def _plain_blocks(self, frames: Frames) -> Iterator[Block]:
-        """Of batches that are all as they were sent: the records stay where they lie."""
+        """A block of uncompressed batches: the records stay in place."""
         begins, ends = frames.at + HEADER_BYTES, frames.at + frames.sizes
         sizes = ends - begins
         odd = _first((frames.counts <= 0) | (frames.counts * RECORD_BYTES_MIN > sizes))
@@ -204,7 +206,7 @@ class Framer:
             first = last
 
     def _unpacked_blocks(self, frames: Frames) -> Iterator[Block]:
-        """Of batches of which some are packed: the records of all go into one memory."""
+        """Blocks with compressed batches: all records are written to one buffer."""
         if not self._unpacked:
             self._unpacked = bytearray(self._block_bytes)
         edges = [0]
@@ -214,7 +216,7 @@ class Framer:
                 yield from self._block(frames, index, self._unpacked, edges)
                 edges = [0]
             edges.append(edges[-1] + len(records))
-            if edges[-1] > self._block_bytes:  # alone in its block, where it was unpacked
+            if edges[-1] > self._block_bytes:  # a block of its own, in the memory of the decompressor
                 yield from self._block(frames, index + 1, records, edges)
                 edges = [0]
             else:
@@ -222,7 +224,7 @@ class Framer:
         yield from self._block(frames, len(frames), self._unpacked, edges)
 
     def _block(self, frames: Frames, last: int, records: Readable, edges: list[int]) -> Iterator[Block]:
-        """The batches before the last whose records begin and end at these edges; none if there are none."""
+        """Yield the batches before the last, with records at these edges; nothing if there are none."""
         if len(edges) > 1:
             these = frames.between(last - len(edges) + 1, last)
             yield Block(these, records, np.array(edges[:-1]), np.array(edges[1:]))
@@ -245,5 +247,5 @@ class Framer:
 
 
 def _first(which: Mask) -> int | None:
-    """Index of the first that is so."""
+    """Index of the first true element."""
     return int(np.argmax(which)) if which.any() else None

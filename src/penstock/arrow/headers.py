@@ -1,8 +1,8 @@
-"""Headers of records, as Arrow's lists of structs.
+"""Decodes record headers to Arrow lists of structs.
 
-Most records have none or a few. So headers are read in step as well: the first of every record that has one, the
-second of every record that has two. When only few records go on, they are finished one by one: a record may have a
-million.
+Most records have no headers or a few. Headers are decoded together too: the first of every record that has one, then
+the second of every record that has two. When few records are left, they are finished one by one, because a record may
+have a million headers.
 """
 
 import numpy as np
@@ -15,12 +15,12 @@ from penstock.records import CorruptBatch
 from penstock.records.varint import decode_varint
 
 _FEW = 32
-"""Below it a step in numpy costs more than the headers themselves."""
-_WHY = "its headers do not fit it"
+"""With fewer records a numpy step costs more than decoding the headers one by one."""
+_WHY = "its headers are longer than the record"
 
 
 def headers_of(fields: Fields, keep: Mask | None) -> pa.Array:
-    """The column; null for a record without headers, as Spark's Kafka source has it."""
+    """The headers column; null for a record without headers, as in Spark's Kafka source."""
     kind = ARROW_TYPES["headers"]
     counts, at, ends = fields.header_counts, fields.headers_at, fields.record_ends
     kept = np.arange(len(ends)) if keep is None else np.flatnonzero(keep)
@@ -41,7 +41,7 @@ def headers_of(fields: Fields, keep: Mask | None) -> pa.Array:
 
 
 def _read(source: Source, counts: Ints, at: Ints, ends: Ints, firsts: Ints) -> Ints:
-    """Key begin, key size, value begin, value size: a column of four for each header."""
+    """Key start, key size, value start, value size of each header."""
     table = np.zeros((4, int(firsts[-1])), np.int64)
     records = np.flatnonzero(counts)
     at = at[records]
@@ -72,7 +72,7 @@ def _check(good: Mask, records: Ints) -> None:
 
 
 def _read_one(source: Source, at: int, end: int, rest: Ints) -> bool:
-    """The headers of one record from there on; whether they are sound."""
+    """Decode the remaining headers of one record; return whether they are valid."""
     data = bytes(memoryview(source.data)[at:end])
     found = []
     here = 0
@@ -94,7 +94,7 @@ def _read_one(source: Source, at: int, end: int, rest: Ints) -> bool:
 
 
 def _strings(keys: pa.Array) -> pa.Array:
-    """Text; bytes that are not UTF-8 are replaced, as Java does when it makes a string of them."""
+    """Decode UTF-8; invalid bytes are replaced, as Java does."""
     try:
         return keys.cast(pa.string())
     except pa.ArrowInvalid:

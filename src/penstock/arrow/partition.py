@@ -1,8 +1,8 @@
-"""Which partition a key goes to, for a column of keys at once.
+"""Computes the partitions of a column of keys at once.
 
-The hash is murmur2 as Kafka's default partitioner has it, so that a key written by Spark lands where every other
-producer puts it. It takes a key four bytes at a time: one step for all keys that are long enough, the longest
-first, so that those that go on are always the front part of the arrays. A few very long keys are finished one by one.
+The hash is murmur2, as in Kafka's default partitioner. It processes four bytes at a time, in one step for all keys
+that are long enough. Keys are sorted by length, the longest first, so that the remaining keys are always the front
+part of the arrays. A few very long keys are finished one by one.
 """
 
 from typing import Final
@@ -17,16 +17,16 @@ from penstock.base.hashing import MURMUR2_SEED, partition_of_key
 NO_KEY: Final = -1
 
 _FEW: Final = 16
-"""Below it a step in numpy costs more than the same keys one by one."""
+"""With fewer keys a numpy step costs more than hashing them one by one."""
 _M = np.uint32(0x5BD1E995)
 
 _Hashes = npt.NDArray[np.uint32]
 
 
 def partitions_of(keys: pa.Array, partition_count: int) -> npt.NDArray[np.int32]:
-    """By Kafka's hash of each key; -1 where there is none, for those may go anywhere."""
+    """The partition of each key by Kafka's hash; -1 for null keys, which may go to any partition."""
     if partition_count < 1:
-        raise ValueError(f"a topic has {partition_count} partitions, at least 1 expected")
+        raise ValueError(f"a topic has {partition_count} partitions, expected at least 1")
     keys = as_binary(keys)
     begins, sizes = binary_spans(keys)
     partitions = np.full(len(sizes), NO_KEY, np.int32)
@@ -38,7 +38,7 @@ def partitions_of(keys: pa.Array, partition_count: int) -> npt.NDArray[np.int32]
     begins, sizes = begins[order], sizes[order]
     blocks = sizes >> 2
     few = int(blocks[_FEW]) if len(blocks) > _FEW else 0
-    """Steps that more than a few keys take."""
+    """Hash steps with enough keys for numpy."""
     alone = int(np.searchsorted(-blocks, -few, side="left"))
     found = np.empty(len(order), np.int64)
     for index in range(alone):
@@ -53,7 +53,7 @@ def partitions_of(keys: pa.Array, partition_count: int) -> npt.NDArray[np.int32]
 def _murmur2(
     data: npt.NDArray[np.uint8], begins: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
 ) -> _Hashes:
-    """Of spans, the longest first."""
+    """Hash spans, sorted by size, the longest first."""
     hashes: _Hashes = np.uint32(MURMUR2_SEED) ^ sizes.astype(np.uint32)
     blocks = sizes >> 2
     words = np.ndarray((len(data) - 3,), "<u4", data, strides=(1,))

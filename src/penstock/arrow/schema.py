@@ -20,7 +20,7 @@ ARROW_TYPES: Final[dict[str, pa.DataType]] = {
 }
 
 COLUMNS: Final = tuple(ARROW_TYPES)
-"""Every column there is."""
+"""All columns."""
 
 
 def arrow_schema(columns: Iterable[str]) -> pa.Schema:

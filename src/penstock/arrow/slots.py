@@ -1,7 +1,7 @@
-"""Numbers of many records, written as varints in step.
+"""Writes the varints of many records at once.
 
-Each record has a slot of bytes of its own, wide enough for the numbers at their widest. A number is written as a whole
-word; what it puts past its own end, the next number writes over, and behind the last it is not looked at.
+Each record has a slot of bytes, wide enough for the largest numbers. A number is written as a whole word; the next
+number overwrites the bytes after its end, and the bytes after the last number are ignored.
 """
 
 from typing import Final
@@ -13,7 +13,7 @@ from penstock.arrow.arrays import gather
 from penstock.arrow.varints import WORD_BYTES, Ints, Words, spread, varint_widths
 
 SLOT_BYTES: Final = 40
-"""A record's length, attributes, timestamp, offset and two more lengths take 29 at most; and the rest of a word."""
+"""A record's length, attributes, timestamp, offset and two more lengths take at most 29; plus the rest of a word."""
 
 
 class Slots:
@@ -24,7 +24,7 @@ class Slots:
         self._ends = self._begins
 
     def varints(self, numbers: Ints) -> None:
-        """Append one number to each slot."""
+        """Append a number to each slot."""
         widths = varint_widths(numbers)
         self._words[self._ends] = spread(numbers, widths)
         self._ends = self._ends + widths
@@ -34,5 +34,5 @@ class Slots:
         self._ends = self._ends + 1
 
     def array(self) -> pa.Array:
-        """What was written, an element for each slot."""
+        """The bytes written, one element per slot."""
         return gather(self._data, self._begins, self._ends)

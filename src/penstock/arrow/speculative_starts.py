@@ -1,13 +1,13 @@
-"""Places to start walking from in the middle of large batches.
+"""Guesses record starts in the middle of large batches, so that several walks can run in parallel.
 
-Records are found one through the other, so a large batch would be walked from its begin alone. But a guess can be
-proved: if a walk that starts at the begin of a batch comes to exactly the place where another walk was started, then
-that place was the start of a record, and the second walk was right. So guesses are made at even distances, all walks
-go in step, and each has to end where the next one began.
+The length of a record gives the start of the next, so a large batch would need one long walk. But a guess can be
+verified: if the walk from the start of the batch reaches exactly the position where another walk started, that
+position was the start of a record, and the second walk is valid. So guesses are made at even distances, all walks run
+in parallel, and each must end where the next one started.
 
-A guess is a place where a record could start, and two more behind it: lengths that lead from one to the next,
-attributes that are 0, offsets that count up by one. Where no such place is near, the walk before goes on through. A
-wrong guess is found out; it costs time and nothing else.
+A guess is a position where three consecutive records could start: their lengths lead from one to the next, their
+attributes are 0, their offsets increase by one. If there is no such position nearby, the previous walk continues. A
+wrong guess is detected, and only costs time.
 """
 
 from collections.abc import Sequence
@@ -18,10 +18,10 @@ import numpy as np
 from penstock.arrow.varints import Cursor, Ints, Source
 
 LANE_RECORDS: Final = 256
-"""So many a walk: fewer would have more guesses to make, more would have fewer walks in step."""
+"""Records per walk. Fewer need more guesses, more leave fewer parallel walks."""
 
 _WINDOW_RECORDS: Final = 2
-"""How far a guess may lie behind its even distance, in records of the batch's mean size."""
+"""How far a guess may be after its even distance, in records of the batch's mean size."""
 _WINDOW_BYTES_MAX: Final = 2048
 
 _U = np.uint64
@@ -30,14 +30,14 @@ Places: TypeAlias = Ints | Sequence[int]
 
 
 def lanes(source: Source, steps: Ints, begins: Places, ends: Places, counts: Places) -> tuple[Ints, Ints]:
-    """Begin and end of each walk; a batch of few records is one.
+    """Start and end of each walk; a batch with few records is one walk.
 
-    steps has, by the first two bytes of a record, how far the next one is, or 0.
+    steps maps the first two bytes of a record to the distance to the next record, or 0.
     """
     batch_begins, batch_ends = np.asarray(begins), np.asarray(ends)
     found = _guesses(source, steps, batch_begins, batch_ends, np.asarray(counts))
     lane_begins = np.sort(np.concatenate((batch_begins, found)))
-    # A walk ends where the next begins, or with its batch.
+    # A walk ends where the next starts, or with its batch.
     lane_ends = batch_ends[np.searchsorted(batch_begins, lane_begins, side="right") - 1]
     np.minimum(lane_ends[:-1], lane_begins[1:], out=lane_ends[:-1])
     return lane_begins, lane_ends
@@ -48,7 +48,7 @@ def _guesses(source: Source, steps: Ints, begins: Ints, ends: Ints, counts: Ints
     walks = counts // LANE_RECORDS
     batch = np.repeat(
         np.arange(len(counts)), np.maximum(walks - 1, 0)
-    )  # one guess for each walk but the first
+    )  # one guess per walk, except the first
     if not len(batch):
         return batch
     number = np.arange(1, len(batch) + 1) - np.searchsorted(batch, batch)
@@ -56,7 +56,7 @@ def _guesses(source: Source, steps: Ints, begins: Ints, ends: Ints, counts: Ints
     windows = np.minimum(_WINDOW_RECORDS * sizes[batch] // counts[batch], _WINDOW_BYTES_MAX)
     places = np.arange(int(windows.sum())) + np.repeat(targets - np.cumsum(windows) + windows, windows)
     limits = np.repeat(ends[batch], windows)
-    # Looking at lengths and attributes is cheap and leaves few; of those the numbers are read.
+    # Checking lengths and attributes is cheap and leaves few candidates; only their numbers are decoded.
     seconds = _nexts(source, steps, places, limits)
     places, seconds, limits = (each[seconds > 0] for each in (places, seconds, limits))
     thirds = _nexts(source, steps, seconds, limits)
@@ -70,7 +70,7 @@ def _guesses(source: Source, steps: Ints, begins: Ints, ends: Ints, counts: Ints
 
 
 def _nexts(source: Source, steps: Ints, places: Ints, limits: Ints) -> Ints:
-    """Where the next record starts if one starts here; 0 where none can, or none follows."""
+    """Start of the next record if one starts here; 0 if none can start here, or none follows."""
     words = source.words(places)
     step = steps[words & _U(0xFFFF)]
     after_length = _U(8) + ((words & _U(0x80)) >> _U(4))  # one byte, or two

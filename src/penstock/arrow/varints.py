@@ -1,15 +1,15 @@
-"""Zigzag varints, many at once.
+"""Decodes and encodes many zigzag varints at once.
 
-A varint is read from the eight bytes that start at its position, taken as one little-endian word. The first byte
-without its top bit ends it; what lies beyond is masked away, and the groups of seven bits that are left are pushed
-together in three steps, all without a loop over bytes or over numbers:
+A varint is decoded from the eight bytes at its position, read as one little-endian word. The first byte without its
+top bit ends it; the bytes after it are masked out, and the remaining groups of seven bits are packed in three steps,
+without a loop over bytes or numbers:
 
-    word    ...... 0000_0011 1010_1100      two bytes: 0xAC goes on, 0x03 does not
+    word    ...... 0000_0011 1010_1100      two bytes: 0xAC is continued, 0x03 is the last
     masked  ...... 0000_0011 0010_1100
     packed  ...... 00_0001_1010_1100        428, which is 214 after zigzag
 
-Words near the end of the bytes are read as if zeros followed. The caller must know where the numbers
-have to end, and compare: a number that is cut off ends too late.
+Words near the end of the data are padded with zeros. The caller must compare the end of the numbers with the end of
+the data: a truncated number ends too late.
 """
 
 from typing import Final, TypeAlias
@@ -30,8 +30,8 @@ Widths: TypeAlias = npt.NDArray[np.uint16]
 WORD_BYTES: Final = 8
 
 MALFORMED: Final = -(1 << 62)
-"""In place of a number that does not fit its bits or never ends. No length and no difference of offsets is
-that small, and neither is a time: every check of a range finds it."""
+"""Result for a number that is too large or has no end. No valid length, offset delta or time is that small, so
+every range check detects it."""
 
 _SHORT_BYTES: Final = 2
 
@@ -51,7 +51,7 @@ _PACKING = (
 
 
 class Source:
-    """Bytes that hold varints, and a view of the word at each of them."""
+    """Bytes that hold varints, with a view of the word at each position."""
 
     def __init__(self, data: Readable) -> None:
         if len(data) < WORD_BYTES:
@@ -63,18 +63,18 @@ class Source:
         self._words: Words = np.ndarray((self._last_word + 1,), "<u8", data, strides=(1,))
 
     def words(self, positions: Ints) -> Words:
-        """The eight bytes at each position, of which none is negative."""
+        """The eight bytes at each position. Positions are not negative."""
         last = self._last_word
         if not positions.size or positions.max() <= last:
             found: Words = self._words[positions]
             return found
         there = np.minimum(positions, last)
-        # A shift by 64 bits or more gives 0 in numpy, and that is what lies past the end.
+        # In numpy a shift by 64 bits or more gives 0, which is the padding.
         near: Words = self._words[there] >> ((positions - there) << 3).astype(_U)
         return near
 
     def pairs(self, positions: Ints) -> Pairs:
-        """The two bytes at each position; the last one of all stands for those that would follow."""
+        """The two bytes at each position; past the end, the last pair."""
         first, second = (
             self.bytes.take(each, mode="clip").astype(np.uint16) for each in (positions, positions + 1)
         )
@@ -82,31 +82,31 @@ class Source:
 
 
 class Cursor:
-    """A place in each record, from which numbers are read in turn.
+    """A position in each record, from which consecutive numbers are read.
 
-    A word is fetched at the begin and used up: four short numbers in a row take one look at the memory. Most numbers
-    have one byte or two, and are read as pairs of bytes, at a quarter of what words cost; most often all that are
-    read in step have the same width, and then their words move on together.
+    A word is loaded once and consumed: four short numbers take one memory access. Most numbers have one or two
+    bytes, and are read as pairs of bytes, at a quarter of the cost of words. Usually all numbers read together have
+    the same width, and then their words are shifted together.
     """
 
     def __init__(self, source: Source, at: Ints) -> None:
         self._source = source
         self._at = at
         self._passed: Widths | Ints | int = 0
-        """Bytes behind `_at`, of each or of all alike."""
+        """Bytes after `_at`, per record or for all."""
         self._words: Words
         self._left = 0
-        """Bytes that every word still has."""
+        """Unread bytes in every word."""
         self._fetch()
 
     @property
     def at(self) -> Ints:
-        """The place. Never changed in place, so it may be kept."""
+        """The positions. The array is never modified, so callers may keep it."""
         self._at, self._passed = self._at + self._passed, 0
         return self._at
 
     def skip(self, sizes: Ints) -> None:
-        """Pass what is not a number."""
+        """Skip bytes that are not numbers."""
         self._at, self._passed = self._at + (self._passed + sizes), 0
         self._left = 0
 
@@ -120,7 +120,7 @@ class Cursor:
             self._pass(short.width + extra, short.width_max + extra)
 
     def varints(self) -> Ints:
-        """The next number of each, of 32 bits."""
+        """Read the next 32-bit number of each record."""
         short = self._look_short()
         if short is not None:
             self._pass(short.width, short.width_max)
@@ -134,14 +134,14 @@ class Cursor:
         return numbers
 
     def varlongs(self) -> Ints:
-        """The next number of each, of 64 bits."""
+        """Read the next 64-bit number of each record."""
         short = self._look_short()
         if short is not None:
             self._pass(short.width, short.width_max)
             return short.numbers()
         width, width_max, mask = self._look()
         numbers = _unzigzag(_packed(self._words & mask, width_max))
-        if width_max == WORD_BYTES:  # times so far from the first are rare, and are read one by one
+        if width_max == WORD_BYTES:  # such large time deltas are rare, and are read one by one
             places = self.at
             for index in np.flatnonzero(width == WORD_BYTES):
                 at = int(places[index])
@@ -158,28 +158,30 @@ class Cursor:
         self._left = WORD_BYTES
 
     def _look_short(self) -> "_Short | None":
-        """The next number of each, if none of them has more than two bytes."""
+        """The next number of each record, if none has more than two bytes."""
         if self._left > 0:
             short = _Short(self._words.astype(np.uint16))
             if short.width_max <= self._left:
                 return short if short.width_max <= _SHORT_BYTES else None
-            self._left = 0  # one of them goes on past its word
+            self._left = 0  # a number continues past its word
         short = _Short(self._source.pairs(self.at))
         return short if short.width_max <= _SHORT_BYTES else None
 
     def _look(self) -> tuple[Ints, int, Words]:
-        """How many bytes the next number of each has, the most of these, and the bits that are its own."""
+        """Width of the next number of each record in bytes, the maximum width, and its bits."""
         while True:
             if self._left <= 0:
                 self._fetch()
             stops = ~self._words & _TOP_BITS
-            mask = stops ^ (stops - _ONE)  # up to the first byte that ends a number; all bits if none does
+            mask = stops ^ (
+                stops - _ONE
+            )  # up to the first byte that ends a number; all bits if there is none
             width = (np.bitwise_count(mask) >> 3).astype(np.int64)
             width_max = int(width.max(initial=0))
             if width_max <= self._left:
                 mask &= _LOW_BITS
                 return width, width_max, mask
-            self._left = 0  # one of them goes on past its word
+            self._left = 0  # a number continues past its word
 
     def _pass(self, width: Widths | Ints | int, width_max: int) -> None:
         self._passed = self._passed + width
@@ -190,7 +192,7 @@ class Cursor:
 
 
 class _Short:
-    """The number at the begin of each pair of bytes, where none has more than these."""
+    """The number at the start of each pair of bytes, if none is longer."""
 
     def __init__(self, pairs: Pairs) -> None:
         self._pairs = pairs
@@ -204,7 +206,7 @@ class _Short:
 
     @property
     def width(self) -> Widths | int:
-        """In bytes; one number where all are alike."""
+        """In bytes; one number if all are equal."""
         if self._goes_on.min(initial=1) == self._is_any_long:
             return self.width_max
         return self._goes_on + _W(1)
@@ -218,7 +220,7 @@ class _Short:
 
 
 def _packed(groups: Words, width_max: int) -> Words:
-    """Groups of seven bits, pushed together."""
+    """Pack groups of seven bits."""
     for reach, (low, high, shift) in zip((1, 2, 4), _PACKING, strict=True):
         if width_max <= reach:
             break
@@ -232,7 +234,7 @@ def _unzigzag(bits: Words) -> Ints:
 
 
 def varint_widths(numbers: Ints) -> Ints:
-    """How many bytes each takes."""
+    """Encoded size of each number in bytes."""
     bits_of = zigzag(numbers)
     widths = np.ones(len(numbers), np.int64)
     highest = int(bits_of.max(initial=0))
@@ -244,7 +246,7 @@ def varint_widths(numbers: Ints) -> Ints:
 
 
 def spread(numbers: Ints, widths: Ints) -> Words:
-    """Each number as a varint in a word of its own. It has 55 bits at most, as all lengths and Spark's times do."""
+    """Encode each number as a varint in a word. Numbers have at most 55 bits, as all lengths and Spark's times do."""
     words = zigzag(numbers)
     for low, high, shift in reversed(_PACKING):
         words = (words & low) | ((words << shift) & high)

@@ -1,15 +1,15 @@
-"""Where each record starts.
+"""Finds the start of each record.
 
-A record says how long it is, so the next one is found only through it: the one part of decoding that has to go step by
-step. Two ways to go:
+The length of a record gives the start of the next, so this is the one sequential part of decoding. There are two
+methods:
 
-    in lockstep    one step in many places at once: starts of batches, and guesses inside large ones (`lanes`):
-                   a table over the first two bytes of a record tells how far the next one is.
-    one by one     a plain loop. For few records, and for all that the table does not have: records of more
-                   than 8 KB, and lengths that are wrong.
+    in parallel    walks from many positions at once: starts of batches, and guesses inside large ones
+                   (`speculative_starts`). A table maps the first two bytes of a record to the distance to the next.
+    one by one     a plain loop, for few records, and for records that the table does not have: those of more
+                   than 8 KB, and those with invalid lengths.
 
-A walk through a batch is sound if it takes as many steps as the batch counts records and ends where the batch does.
-Every start then lies inside the batch, since no step leads backwards.
+A walk through a batch is valid if it takes as many steps as the batch has records and ends at the end of the batch.
+All starts are then inside the batch, because positions only increase.
 """
 
 from itertools import pairwise, repeat
@@ -24,25 +24,25 @@ from penstock.records import CorruptBatch
 from penstock.records.varint import Readable, decode_varint
 
 RECORD_BYTES_MIN: Final = 7
-"""A length, the attributes, five numbers of one byte each: a record cannot be shorter."""
+"""Minimum size of a record: length, attributes, and five numbers of one byte each."""
 
 _LOCKSTEP_US: Final = 8.0
-"""One step of all walks, near enough: a few calls of numpy on short arrays."""
+"""Approximate cost of one step of all walks: a few numpy calls on short arrays."""
 _SINGLE_US: Final = 0.09
-"""One step of the plain loop."""
+"""Approximate cost of one step of the plain loop."""
 
 _ROUND: Final = 32
-"""Steps after which walks that have come to their ends are left out."""
+"""Finished walks are dropped after this many steps."""
 
 _COPY_BYTES_MAX: Final = 400
-"""Records up to about this size are copied to be walked: bytes are indexed twice as quickly as a view."""
+"""Records up to about this size are copied first: indexing bytes is twice as fast as indexing a view."""
 
 _STRAY: Final = 1 << 40
-"""A step that leads out of every batch, for a length that is negative."""
+"""Step for a negative length: leads out of every batch."""
 
 
 def _make_table() -> npt.NDArray[np.int64]:
-    """By the first two bytes as a little-endian number: from a record's start to the next one's, 0 if not known."""
+    """Maps the first two bytes, as a little-endian number, to the distance to the next record; 0 if unknown."""
     pair = np.arange(1 << 16)
     first, second = pair & 0xFF, pair >> 8
     steps = np.zeros(1 << 16, np.int64)
@@ -56,18 +56,18 @@ def _make_table() -> npt.NDArray[np.int64]:
 
 _STEPS: Final = _make_table()
 _SHORT: Final = [_STRAY if byte & 1 else (byte >> 1) + 1 for byte in range(0x80)]
-"""The step by the one byte of a length."""
+"""Steps for lengths of one byte."""
 _LONG: Final = [
     [_STRAY if first & 1 else ((first & 0x7F) >> 1) + (second << 6) + 2 for first in range(256)]
     if second < 0x80
     else [0] * 256
     for second in range(256)
 ]
-"""The step by the second byte of a length, then its first; 0 where more follow."""
+"""Steps for lengths of two bytes, by the second byte, then the first; 0 for longer lengths."""
 
 
 def record_starts(source: Source, begins: Places, ends: Places, counts: Places) -> Ints | int:
-    """The start of every record, batch after batch; or, where a batch is not sound, its index."""
+    """The start of every record in order; or the index of an invalid batch."""
     steps_max = min(int(np.max(counts)), 2 * LANE_RECORDS)
     if steps_max * _LOCKSTEP_US < int(np.sum(counts)) * _SINGLE_US:
         starts = _in_lockstep(source, begins, ends, counts)
@@ -87,7 +87,7 @@ def _in_lockstep(source: Source, begins: Places, ends: Places, counts: Places) -
         passed = np.empty((steps + 1, len(at)), np.int64)
         passed[0] = at
         place, step = np.empty_like(at), np.empty_like(at)
-        # A walk that has come to its end goes on with the others: what it finds there is left out below.
+        # A finished walk continues with the others; its extra positions are dropped below.
         for here, there in pairwise(passed):
             np.minimum(here, last_pair, out=place)
             _STEPS.take(pairs[place], out=step, mode="clip")
@@ -97,11 +97,11 @@ def _in_lockstep(source: Source, begins: Places, ends: Places, counts: Places) -
         goes_on = inside > steps
         ended = np.flatnonzero(~goes_on)
         if (passed[inside[ended], ended] != stop[ended]).any() or (passed[-1] == at)[goes_on].any():
-            return None  # a length that leads too far, or that the table does not have
+            return None  # an invalid length, or one that the table does not have
         found.append(passed[:-1][is_inside[:-1]])
         at, stop = passed[-1][goes_on], stop[goes_on]
         left -= steps
-    # No two walks came to the same place, and batches lie one behind the other.
+    # No two walks visit the same position, and batches are in order.
     starts = np.sort(np.concatenate(found))
     edges = np.searchsorted(starts, np.append(begins, ends[-1]))
     if at.size or not np.array_equal(np.diff(edges), counts):
@@ -146,6 +146,6 @@ def _walk(data: Readable, begin: int, end: int, count: int) -> list[int] | None:
 
 
 def _far(data: Readable, at: int) -> int:
-    """Past the record there, of which the length takes three bytes or more."""
+    """End of the record at a position, whose length takes three bytes or more."""
     size, body = decode_varint(data, at)
     return body + size if size >= 0 else _STRAY

@@ -1,6 +1,8 @@
-"""Segment files as rows, without a broker.
+"""Reads segment files without a broker.
 
-scan        options and plan                     files       segments of a partition, and where it ends
-places      partitions in a directory            decided     what of them is committed
-cuts        tasks, cut where an index has entries   scan_task   a task: one stretch of a partition
+log_dirs               finds the partitions in a directory
+log_files              lists the segments of a partition, and finds its log end
+transaction_outcomes   finds aborted transactions and the last stable offset
+task_ranges            splits a partition into tasks, at index entries
+read_range             reads the range of a task
 """

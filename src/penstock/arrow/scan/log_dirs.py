@@ -1,7 +1,7 @@
 """Finds the partitions under a path, and reads the checkpoints of their directory.
 
-A path is a data directory of Penstock (`logs/` and `meta/`), a log directory of Kafka (an entry of `log.dirs`) or one
-partition's directory. Nothing is written, and the small files are read once, so that a plan sees one state of them.
+A path is a Penstock data directory (`logs/` and `meta/`), a Kafka log directory (an entry of `log.dirs`) or a
+partition directory. Nothing is written, and each small file is read once, so that a plan sees a single state of it.
 """
 
 import os
@@ -20,38 +20,38 @@ from penstock.vfs import Vfs, read_file
 INTERNAL_TOPICS: Final = frozenset(
     {"__cluster_metadata", "__consumer_offsets", "__share_group_state", "__transaction_state"}
 )
-"""What brokers keep for themselves; read only where it is asked for by name."""
+"""Internal topics; read only if they are named."""
 
 
 class LogLocation(NamedTuple):
-    """A partition and its directory. Small, and valid in every process."""
+    """A partition and its directory. Small and picklable."""
 
     partition: TopicPartition
     directory: str
     log_start: Offset = 0
-    """What lies below was deleted, as the checkpoint says; 0 where it says nothing."""
+    """Log start offset in the checkpoint; 0 if it has none."""
     durable_to: Offset = 0
-    """All below was on disk for certain, as the checkpoint says: damage there is no torn end."""
+    """Recovery point in the checkpoint: damage below it is not a torn end."""
     is_kafkas: bool = False
-    """Written by Kafka alone, which leaves out a transaction index that would be empty."""
+    """Whether only Kafka wrote the directory: Kafka does not write empty transaction indexes."""
     checkpoint: str = ""
-    """Path of Penstock's checkpoint, which knows what segments there must be; empty where there is none."""
+    """Path of Penstock's checkpoint, which lists the segments; empty if there is none."""
 
 
 def find_logs(vfs: Vfs, path: str) -> list[LogLocation]:
-    """The partitions that lie under a path, by topic and number."""
+    """The partitions under a path, by topic and number."""
     path = os.path.abspath(_local(path))
     stat = vfs.stat(path)
     if stat is None or not stat.is_dir:
         raise BadOption(
-            f"path is {path}, which is {'no directory' if stat else 'not there'}, expected {_EXPECTED}"
+            f"path is {path}, which {'is not a directory' if stat else 'does not exist'}, expected {_EXPECTED}"
         )
     entries = vfs.list_dir(path)
     partition = names.parse_partition_dir(os.path.basename(path))
     if any(is_log(entry) for entry in entries):
         if partition is None:
             raise BadOption(
-                f"path is {path}, which has segments but no partition's name, expected a directory "
+                f"path is {path}, which has segments but not the name of a partition, expected a directory "
                 "named TOPIC-PARTITION"
             )
         above = os.path.dirname(path)
@@ -72,9 +72,7 @@ def find_logs(vfs: Vfs, path: str) -> list[LogLocation]:
     return sorted(found)
 
 
-_EXPECTED = (
-    "a data directory (logs/ and meta/), a log directory of Kafka or a partition's directory (.log files)"
-)
+_EXPECTED = "a data directory (logs/ and meta/), a Kafka log directory or a partition directory (.log files)"
 
 
 def _local(path: str) -> str:
@@ -87,7 +85,7 @@ def _local(path: str) -> str:
 
 
 class _Checkpoints(NamedTuple):
-    """What the checkpoints of a log directory say."""
+    """The checkpoints of a log directory."""
 
     log_starts: dict[TopicPartition, Offset]
     recovery_points: dict[TopicPartition, Offset]
@@ -122,7 +120,7 @@ def _read_checkpoints(vfs: Vfs, logs: str) -> _Checkpoints:
 
 
 def _our_starts(vfs: Vfs, path: str) -> dict[TopicPartition, Offset]:
-    """The copy of Kafka's file that Penstock keeps."""
+    """Penstock's copy of Kafka's file."""
     try:
         starts = Checkpoint.decode(read_file(vfs, path), path).log_starts
     except (FileNotFoundError, BadCheckpoint):

@@ -3,12 +3,12 @@
 Nothing is written, locked or repaired: the owner may be running, or may have crashed. So the files may change while
 they are read. The code relies on these rules:
 
-- a log only grows at its end, and what is not a whole, sound batch there, with nothing sound behind it, is not
-  part of it yet, or any more: the log ends before it
-- a segment that is deleted or compacted gets another name, never other bytes: a reader that holds it open reads on
-- a `.swap` file is a compacted segment that takes the place of all that lies in its range, as the next start of a
-  broker would make it do; `.cleaned` and `.deleted` files are no part of the log
-- offsets never change. A reader that finds a file gone lists the directory again and goes on at its offset
+- A log only grows at its end. An incomplete or invalid batch there, with no valid batch after it, is not part of the
+  log: the log ends before it.
+- A segment that is deleted or compacted is renamed, its bytes never change: a reader can finish an open file.
+- A `.swap` file is a compacted segment that replaces all segments in its range, as the next start of a
+  broker would do; `.cleaned` and `.deleted` files are not part of the log.
+- Offsets never change. If a file has disappeared, a reader lists the directory again and continues at its offset.
 """
 
 import os
@@ -32,22 +32,22 @@ from penstock.storage.segments import SegmentList
 from penstock.vfs import File, Vfs, read_file
 
 ATTEMPTS_MAX: Final = 100
-"""A reader loses only to a writer that renames at that very moment: twice is rare, 100 times a fault."""
+"""Retries after a file was renamed during the read: two are rare, 100 are an error."""
 
 OPEN_FILES_MAX: Final = 64
-"""A scan reads one segment after the other, so it needs few open files."""
+"""A scan reads segments one after the other, so it needs few open files."""
 
 INDEX_INTERVAL_BYTES: Final = 4096
-"""Where an index must be made anew, in memory: Kafka's default for `index.interval.bytes`."""
+"""For indexes that are rebuilt in memory: Kafka's default of `index.interval.bytes`."""
 
 INDEX_POINT_BYTES: Final = 1 << 20
-"""How far apart the places are, at least, at which a segment may be cut."""
+"""Minimum distance of two positions at which a segment may be split."""
 
 Result = TypeVar("Result")
 
 
 class IndexPoint(NamedTuple):
-    """A known position, from an index or a walk: the batch that begins there ends at `last_offset`."""
+    """A known position, from an index or a scan: the batch that starts there ends at `last_offset`."""
 
     last_offset: Offset
     segment: Offset
@@ -56,18 +56,18 @@ class IndexPoint(NamedTuple):
 
 
 class LogView(NamedTuple):
-    """A partition as it was found once: what a scan is planned on."""
+    """The state of a partition on which a scan is planned."""
 
     location: LogLocation
     segments: SegmentList
-    """The last one's size is where the log ends."""
+    """The size of the last segment is the end of the log."""
     log_start: Offset
     log_end: Offset
     tail: tuple[IndexPoint, ...]
-    """Places in the last segment behind those that its index knows."""
+    """Positions in the last segment after those in its index."""
 
     def segments_with_ends(self) -> Iterator[tuple[Segment, Offset]]:
-        """Each segment, and the first offset behind it."""
+        """Each segment with the first offset after it."""
         ends = [*(each.base_offset for each in self.segments[1:]), self.log_end]
         return zip(self.segments, ends, strict=True)
 
@@ -78,7 +78,7 @@ def data_loss(location: LogLocation, why: str) -> DataLoss:
 
 
 def with_view(vfs: Vfs, location: LogLocation, work: Callable[[LogView], Result]) -> Result:
-    """Look at a partition and do something with what is there; again, if that has changed meanwhile."""
+    """Read the state of a partition and call a function with it; retry if files change meanwhile."""
     for _ in range(ATTEMPTS_MAX):
         try:
             view = open_view(vfs, location)
@@ -89,21 +89,21 @@ def with_view(vfs: Vfs, location: LogLocation, work: Callable[[LogView], Result]
         except FileNotFoundError:
             continue
         except CorruptLog:
-            # A file that was replaced by a shorter one has the look of damage.
+            # A file that was replaced by a shorter one looks damaged.
             if _sealed(list_segments(vfs, location)) == _sealed(view.segments):
                 raise
-    raise data_loss(location, "its files are not where they were listed")
+    raise data_loss(location, "its files disappeared after they were listed")
 
 
 def _sealed(segments: SegmentList) -> list[tuple[Offset, int]]:
     return [(each.base_offset, each.size) for each in segments[:-1]]
 
 
-# -- listing ----------------------------------------------------------------------------------------------
+# -- list -------------------------------------------------------------------------------------------------
 
 
 def list_segments(vfs: Vfs, location: LogLocation) -> SegmentList:
-    """The segments of a partition as they are now, each up to the size that it has now."""
+    """The current segments of a partition with their current sizes."""
     listed = _listed(vfs, location)
     in_place = {base: (size, "") for base, state, size in listed if not state}
     unfinished = min((base for base, state, _ in listed if state == names.CLEANED), default=None)
@@ -114,10 +114,10 @@ def list_segments(vfs: Vfs, location: LogLocation) -> SegmentList:
             in_place = {each: found for each, found in in_place.items() if not base <= each < end}
             in_place[base] = (size, state)
     bases = sorted(in_place)
-    # One in the middle without a byte was left by a roll that failed; the log went on in the segment before it.
+    # An empty segment in the middle comes from a failed roll; the log continued in the segment before it.
     bases = [base for base in bases if in_place[base][0] or base in (bases[0], bases[-1])]
     if not bases:
-        raise data_loss(location, "there is no segment")
+        raise data_loss(location, "it has no segment")
     files = OpenFiles(vfs, OPEN_FILES_MAX, read_only=True)
     segments = []
     for base in bases:
@@ -133,9 +133,9 @@ def list_segments(vfs: Vfs, location: LogLocation) -> SegmentList:
 def _listed(vfs: Vfs, location: LogLocation) -> list[tuple[Offset, str, int]]:
     """Base offset, state and size of each `.log` file.
 
-    A listing is no snapshot of a directory: one that was taken while files were renamed may miss some. Of two that are
-    alike neither did, for the names of a segment on its way out or in never come back to what they were. Sizes are
-    looked at afterwards: a file that has no size any more was renamed meanwhile, and all is listed again.
+    A listing is not atomic: it may miss files that are renamed meanwhile. Two equal listings missed none, because a
+    segment's names never return to an earlier state. Sizes are read afterwards; if a file is gone by then, all is
+    listed again.
     """
     before: list[str] | None = None
     for _ in range(ATTEMPTS_MAX):
@@ -164,7 +164,7 @@ def _sized(vfs: Vfs, directory: str, listed: list[str]) -> list[tuple[Offset, st
 
 
 def _end_of(vfs: Vfs, path: str, base: Offset, size: int) -> Offset:
-    """First offset behind a segment file."""
+    """First offset after a segment file."""
     file = vfs.open(path)
     end = base
     try:
@@ -177,15 +177,15 @@ def _end_of(vfs: Vfs, path: str, base: Offset, size: int) -> Offset:
     return end
 
 
-# -- where a log ends -------------------------------------------------------------------------------------
+# -- log end ----------------------------------------------------------------------------------------------
 
 
 def open_view(vfs: Vfs, location: LogLocation) -> LogView:
-    """Look at a partition: what segments it has, and where it ends. FileNotFoundError if one goes meanwhile."""
+    """Read the segments and the log end of a partition. Raises FileNotFoundError if a segment disappears."""
     segments = list_segments(vfs, location)
     end, tail = _measure(segments.active, location.durable_to)
     if len(segments) > 1 and not segments.active.size:
-        # The same roll that failed, and nothing came after it.
+        # A failed roll at the end of the log.
         shorter = SegmentList(segments[:-1])
         size = shorter.active.size
         end_before, tail_before = _measure(shorter.active, location.durable_to)
@@ -198,15 +198,15 @@ def open_view(vfs: Vfs, location: LogLocation) -> LogView:
 
 
 def load_indexes(segment: Segment) -> None:
-    """Have the indexes of the last segment in memory: Kafka makes their files at full size, zeros at the end."""
+    """Load the indexes of the last segment: Kafka preallocates their files, with zeros at the end."""
     segment.index.load()
     segment.time_index.load()
 
 
 def _measure(segment: Segment, durable_to: Offset) -> tuple[Offset, tuple[IndexPoint, ...]]:
-    """Find where the last segment ends, behind its last sound batch, and let its size say so.
+    """Find the end of the last valid batch in the last segment, and set the segment's size to it.
 
-    Damage below the recovery point is not the end of the log: it stays in, and the reader reports it.
+    Damage below the recovery point is not the end of the log: it stays, and the reader reports it.
     """
     load_indexes(segment)
     size, indexed = segment.size, _last_indexed(segment)
@@ -223,13 +223,13 @@ def _measure(segment: Segment, durable_to: Offset) -> tuple[Offset, tuple[IndexP
 
 
 class _Tail(NamedTuple):
-    """What a walk to the end of a segment has found."""
+    """The result of a scan to the end of a segment."""
 
     end: Offset
     whole_to: int
-    """Position behind the last sound batch; 0 where there was none."""
+    """Position after the last valid batch; 0 if there is none."""
     is_damaged: bool
-    """Something comes after it."""
+    """Whether there are bytes after it."""
     points: list[IndexPoint]
 
 
@@ -252,9 +252,9 @@ def _walk(segment: Segment, start: int) -> _Tail:
 
 
 def old_format(file: File, position: int, end: int) -> str | None:
-    """What to say of a message in one of the formats before record batches; None where there is none.
+    """The error for a message in format 0 or 1; None if there is none.
 
-    Its CRC-32 tells it from damage.
+    Its CRC-32 distinguishes it from damage.
     """
     header = file.pread(_OLD_HEADER.size, position)
     if len(header) < _OLD_HEADER.size:
@@ -271,11 +271,11 @@ def old_format(file: File, position: int, end: int) -> str | None:
 
 
 _OLD_HEADER = Struct(">qiIb")
-"""Offset, length, CRC-32 of what follows it, magic."""
+"""Offset, length, CRC-32 of the following bytes, magic."""
 
 
 def _last_indexed(segment: Segment) -> int:
-    """Position of the last batch that the index tells the truth about; 0 where it tells of none."""
+    """Position of the last batch with a correct index entry; 0 if there is none."""
     entry = segment.index.last()
     if entry is None or not 0 < entry.position < segment.size:
         return 0
@@ -286,13 +286,13 @@ def _last_indexed(segment: Segment) -> int:
     return entry.position if spot is not None and spot.last_offset == entry.offset else 0
 
 
-# -- where a segment may be cut ---------------------------------------------------------------------------
+# -- split points -----------------------------------------------------------------------------------------
 
 
 def index_points(vfs: Vfs, view: LogView, segment: Segment) -> list[IndexPoint]:
-    """Places in a segment, at least `KNOT_BYTES` apart, as its index tells them.
+    """Positions in a segment from its index, at least `KNOT_BYTES` apart.
 
-    They need not be true: a reader checks one before it begins there.
+    They may be wrong: a reader checks a position before it starts there.
     """
     base = segment.base_offset
     if segment is view.segments.active:
@@ -312,7 +312,7 @@ def index_points(vfs: Vfs, view: LogView, segment: Segment) -> list[IndexPoint]:
 
 
 def _entries_of(vfs: Vfs, segment: Segment) -> list[tuple[Offset, int]]:
-    """Every n-th entry of a sealed segment's index, which has one for each 4 KB or so of log."""
+    """Every n-th entry of a sealed segment's index, which has one for about every 4 KB of log."""
     try:
         data = read_file(vfs, segment.index.ref.path)
     except FileNotFoundError:

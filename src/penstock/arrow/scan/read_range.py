@@ -1,13 +1,13 @@
-"""A task's work: one range of one partition, read from its segment files and turned into Arrow batches.
+"""Reads one range of one partition from its segment files, and decodes it to Arrow batches.
 
-A task knows offsets, not files: it lists the directory itself, finds its start through the offset index (or at the
-place that the plan has noted, if the batch there is still the one that it says), and reads on in large steps. Where a
-file is gone when it is to be opened, because the log was compacted or shortened meanwhile, it lists again and goes on
-at its offset. What it holds open it reads to the end, whatever name the file has by then.
+A task has offsets, not files: it lists the directory itself, finds its start with the offset index (or at the position
+noted by the plan, if that batch is still there), and reads in large steps. If a file has disappeared before it is
+opened, because the log was compacted or truncated, the task lists the directory again and continues at its offset. An
+open file is read to its end, even if it is renamed.
 
-    below the first segment         records that retention took: an error or a warning, as `failOnDataLoss` says
-    damage at the end of the log    is where the log ends
-    damage anywhere else            an error that names topic, partition, offset and file
+    before the first segment        records deleted by retention: an error or a warning, by `failOnDataLoss`
+    damage at the end of the log    the log ends there
+    damage anywhere else            an error with topic, partition, offset and file
 """
 
 import logging
@@ -44,29 +44,29 @@ log = logging.getLogger("penstock.spark")
 
 FIRST_BYTES: Final = 128 << 10
 STEP_BYTES_MAX: Final = 8 << 20
-"""Reads begin small and double, so that a short range does not cost a long read."""
+"""Reads start small and double, so that a short range does not need a long read."""
 
 _HEADER: Final = Struct(">qi4xb6xi")
-"""Of a batch: base offset, length, magic, last offset's delta."""
+"""Fields of a batch header: base offset, length, magic, last offset delta."""
 
 
 class ScanRange(NamedTuple):
-    """What a task is to read; it travels, and is small."""
+    """The range of a task. Small and picklable."""
 
     location: LogLocation
     start: Offset
     stop: Offset
     start_point: IndexPoint | None = None
-    """The last place before start that the plan knows."""
+    """The last known position before start."""
     stop_point: IndexPoint | None = None
-    """The last one before stop: reads grow up to there, and are small behind it."""
+    """The last known position before stop: reads grow up to there, and are small after it."""
     aborted: tuple[AbortedRange, ...] = ()
 
 
 def read_range(
     vfs: Vfs, span: ScanRange, columns: Sequence[str], *, fails_on_data_loss: bool
 ) -> Iterator[pa.RecordBatch]:
-    """The records of a range, as Arrow batches of some megabytes."""
+    """Read the records of a range as Arrow batches of some megabytes."""
     decoder = Decoder(*span.location.partition, columns, start=span.start, stop=span.stop)
     for piece in RangeReader(vfs, span, fails_on_data_loss=fails_on_data_loss):
         try:
@@ -79,23 +79,23 @@ def read_range(
 
 
 class SegmentFrames(NamedTuple):
-    """Whole batches of one file, good until the next ones are asked for."""
+    """Complete batches of one file, valid until the next ones are requested."""
 
     frames: Frames
     path: str
 
 
 class RangeReader:
-    """The batches of a range, in order; those of aborted transactions are left out."""
+    """Reads the batches of a range in order, without those of aborted transactions."""
 
     def __init__(self, vfs: Vfs, span: ScanRange, *, fails_on_data_loss: bool) -> None:
         self._vfs = vfs
         self._span = span
         self._fails = fails_on_data_loss
         self._position: Offset = span.start
-        """The next offset to find. Never goes back."""
+        """The next offset to find. Never decreases."""
         self._buffer = bytearray()
-        """What is read goes here, again and again: fresh memory would cost more than the reading."""
+        """Reused for all reads: new memory would cost more than the reading."""
         self._aborted: dict[int, list[AbortedRange]] = {}
         for each in span.aborted:
             self._aborted.setdefault(each.producer_id, []).append(each)
@@ -111,13 +111,15 @@ class RangeReader:
             except FileNotFoundError:
                 attempts = attempts + 1 if self._position == before else 0
                 if attempts == ATTEMPTS_MAX:
-                    raise data_loss(self._span.location, "its files are not where they were listed") from None
+                    raise data_loss(
+                        self._span.location, "its files disappeared after they were listed"
+                    ) from None
             except DataLoss as error:
                 self._lost(error)
                 return
 
     def _segments(self, segments: SegmentList) -> Iterator[SegmentFrames]:
-        """Read on from the position through the segments that were there when they were listed."""
+        """Read from the position on through the listed segments."""
         first = segments[0].base_offset
         if self._position < first:
             what = f"offsets {self._position} to {min(first, self._span.stop) - 1} were deleted before they were read"
@@ -134,7 +136,7 @@ class RangeReader:
                 break
             self._position = max(self._position, segments[index].base_offset)
         if self._position < self._span.stop:
-            what = f"the log ends at offset {self._position}, before {self._span.stop}, up to which it went"
+            what = f"the log ends at offset {self._position}, but ended at {self._span.stop} or later before"
             self._lost(data_loss(self._span.location, what))
 
     def _lost(self, error: DataLoss) -> None:
@@ -148,7 +150,7 @@ class RangeReader:
         file = segment.file()
         size = file.size()
         if size < segment.size or (size > segment.size and not is_last):
-            raise FileNotFoundError(file.path)  # another file has taken its name since it was listed
+            raise FileNotFoundError(file.path)  # another file has the name by now
         try:
             at = self._find(segment, file)
         except CorruptLog as error:
@@ -169,7 +171,7 @@ class RangeReader:
             if taken.is_last:
                 return
             if taken.problem or len(data) < wanted:
-                why = taken.problem or "the file was cut short"
+                why = taken.problem or "the file was truncated"
                 self._damaged(file, at, segment.size, why, is_last=is_last)
                 return
 
@@ -180,13 +182,13 @@ class RangeReader:
         return room[: file.pread_into(room, at)]
 
     def _find(self, segment: Segment, file: File) -> int | None:
-        """Where the first batch lies that ends at or after the position; None where the segment ends before it."""
+        """Position of the first batch that ends at or after the offset; None if the segment ends before it."""
         try:
             return self._find_by_knot(segment, file)
         except CorruptLog as error:
             damaged_at = error.position
             failure = error
-        # Damage that lies wholly before the position does not matter here.
+        # Damage before the offset does not matter here.
         while (at := next_sound(file, damaged_at + 1, segment.size, segment.base_offset)) is not None:
             if int.from_bytes(file.pread(8, at), "big") > self._position:
                 break
@@ -209,7 +211,7 @@ class RangeReader:
         return None if found is None else found.position
 
     def _take(self, data: memoryview, left: int, *, has_crc_checked: bool) -> "_Taken":
-        """Find the batches in what was read and move the position; `left` is how much there is in the file."""
+        """Find the batches in the buffer and advance the offset; `left` is the number of bytes in the file."""
         frames = Frames.read(data)
         is_odd = (frames.last_offset_deltas < 0) | (frames.sizes > BATCH_BYTES_MAX)
         ends = np.flatnonzero(is_odd | (frames.base_offsets >= self._span.stop))
@@ -226,7 +228,7 @@ class RangeReader:
         return _Taken(frames, size, *self._behind(data[size:], left - size))
 
     def _behind(self, rest: memoryview, left: int) -> tuple[int, bool, str]:
-        """Of the batch behind those that were taken: its size, whether it lies behind the range, what is wrong."""
+        """The next batch: its size, whether it is after the range, and its problem."""
         if len(rest) < HEADER_BYTES:
             what = f"{left} bytes are left, expected a batch of at least {HEADER_BYTES}"
             return HEADER_BYTES, False, what if 0 < left < HEADER_BYTES else ""
@@ -254,11 +256,11 @@ class RangeReader:
         )
 
     def _has_sound(self, file: File, at: int, size: int) -> bool:
-        """Whether a sound batch comes behind a damaged one."""
+        """Whether a valid batch follows a damaged one."""
         return at < size and next_sound(file, at + 1, size, self._position) is not None
 
     def _damaged(self, file: File, at: int, size: int, why: str, *, is_last: bool) -> None:
-        """What lies at a position is no sound batch: the end of the log, if nothing sound comes after it."""
+        """Handle an invalid batch: it is the end of the log if no valid batch follows, otherwise an error."""
         size = min(size, file.size())
         old = old_format(file, at, size)
         if old is not None:
@@ -274,27 +276,27 @@ class RangeReader:
 
 
 class _Taken(NamedTuple):
-    """What a buffer held."""
+    """The batches in a buffer."""
 
     frames: Frames
-    """The whole batches that are part of the range."""
+    """The complete batches in the range."""
     size: int
-    """Bytes of whole batches."""
+    """Bytes of complete batches."""
     needed: int
-    """Bytes that the batch behind them has, as far as is known."""
+    """Size of the next batch, if known."""
     is_last: bool
-    """The batch behind them lies behind the range."""
+    """Whether the next batch is after the range."""
     problem: str
-    """What is wrong with the batch behind them, if that is known."""
+    """The problem of the next batch, if known."""
 
 
 def _first_from(file: File, at: int, end: int, offset: Offset) -> int | None:
-    """Position of the first batch from a position on that ends at or after an offset."""
+    """Position of the first batch, from a position on, that ends at or after an offset."""
     return next((spot.position for spot in walk_headers(file, at, end) if spot.last_offset >= offset), None)
 
 
 def _problem(magic: int, length: int, last_delta: int, left: int) -> str:
-    """Why there is no batch where one was to begin; empty where there is one."""
+    """Why there is no batch at a position; empty if there is one."""
     if (
         magic != MAGIC
         or not LENGTH_MIN <= length <= min(left, BATCH_BYTES_MAX) - LOG_OVERHEAD

@@ -1,10 +1,10 @@
-"""Cutting ranges of offsets into tasks of about the same size.
+"""Splits ranges of offsets into tasks of about the same size.
 
-A `SizedRange` estimates how many bytes are below an offset: from the sizes of segments, and inside a large segment
-from its index. A range is cut into parts of equal bytes; a cut moves to an indexed position if one is near, so that
-the task that begins there need not search.
+A `SizedRange` estimates the bytes below an offset: from the sizes of segments, and inside a large segment from its
+index. A range is split into parts of equal bytes; a split moves to an indexed position if one is near, so that
+the task that starts there need not search.
 
-Cuts are only offsets. If an index is wrong, tasks are of unequal size, but they read the same records.
+Splits are only offsets. If an index is wrong, tasks have unequal sizes, but they read the same records.
 """
 
 from bisect import bisect_right
@@ -69,11 +69,11 @@ class SizedRange:
 
     @property
     def bytes(self) -> float:
-        """About how much there is to read."""
+        """Estimated bytes to read."""
         return max(self.height(self.stop) - self.height(self.start), 1.0)
 
     def cut(self, count: int, records_max: int | None) -> list[TaskRange]:
-        """Cut into `count` ranges: fewer if there are fewer offsets, more if one would exceed `records_max`."""
+        """Split into `count` ranges: fewer if there are fewer offsets, more if one would exceed `records_max`."""
         low, high = self.height(self.start), self.height(self.stop)
         count = max(1, min(count, self.stop - self.start))
         wanted = np.linspace(low, high, count + 1)[1:-1]
@@ -91,7 +91,7 @@ class SizedRange:
         ]
 
     def _near(self, place: Offset, height: float, reach: float) -> Offset:
-        """The offset behind an indexed position, if one is within reach; else the offset itself."""
+        """The offset after an indexed position, if one is near; otherwise the offset itself."""
         point = self._point_before(place + 1)
         if point is not None and abs(self.height(point.last_offset) - height) <= reach:
             return point.last_offset + 1
@@ -111,7 +111,7 @@ def _no_longer_than(borders: Sequence[Offset], records_max: int) -> list[Offset]
 
 
 def count_tasks(ranges: Sequence[SizedRange], tasks_min: int | None, cores: int) -> list[int]:
-    """How many tasks each range gets: by size, and enough in total to occupy all processors."""
+    """Number of tasks of each range: by size, and enough in total to occupy all processors."""
     counts = [max(1, round(sized.bytes / TASK_BYTES)) for sized in ranges]
     total = sum(sized.bytes for sized in ranges)
     wanted = min(cores, int(total / TASK_BYTES_MIN)) if tasks_min is None else tasks_min

@@ -1,10 +1,9 @@
-"""Which transactions of a log on disk were aborted, and up to where all of them are decided.
+"""Finds the aborted transactions of a log on disk, and its last stable offset.
 
-A reader of committed data stops at the last stable offset, where the first transaction began that is still open, and
-skips what was aborted. Aborted transactions are in the `.txnindex` files; which ones are open is in no file. It
-follows from the newest producer snapshot and the batches behind it, which the owner of the log, if it is at work, may
-not have put into the last segment's transaction index either. So that stretch is replayed, and the files are believed
-for what lies before it.
+A `read_committed` reader stops at the last stable offset, the start of the first open transaction, and skips aborted
+records. Aborted transactions are in the `.txnindex` files; no file lists the open ones. They follow from the newest
+producer snapshot and the batches after it. A running broker may not have written the transaction index of the last
+segment either. So the batches after the snapshot are replayed, and the files are used for those before it.
 """
 
 from typing import NamedTuple
@@ -26,7 +25,7 @@ class AbortedRange(NamedTuple):
     producer_id: int
     first_offset: Offset
     last_offset: Offset
-    """Of the marker that aborted it."""
+    """Offset of the abort marker."""
 
 
 class TransactionOutcomes(NamedTuple):
@@ -35,7 +34,7 @@ class TransactionOutcomes(NamedTuple):
     reader: LogReader
 
     def aborted(self, start: Offset, stop: Offset) -> tuple[AbortedRange, ...]:
-        """Those that have records in a range."""
+        """The aborted transactions with records in a range."""
         return tuple(AbortedRange(*each[:3]) for each in self.reader.aborted(start, stop))
 
 
@@ -62,10 +61,10 @@ def _list_snapshots(vfs: Vfs, directory: str) -> set[Offset]:
 
 
 def _find_holes(vfs: Vfs, view: LogView) -> list[Hole]:
-    """Missing segments that no broker has noticed yet; those that one has are in its snapshots and indexes.
+    """Missing segments that no broker has detected yet; snapshots and indexes have the detected ones.
 
-    The checkpoint is read after the segments were listed: it never knows of one that compaction, or retention, has
-    taken away by then.
+    The checkpoint is read after the segments were listed, so it never lists a segment that compaction or retention
+    had removed before.
     """
     path, partition = view.location.checkpoint, str(view.location.partition)
     try:
@@ -84,7 +83,7 @@ def _find_holes(vfs: Vfs, view: LogView) -> list[Hole]:
 
 
 def _complete(vfs: Vfs, view: LogView, start: Offset, found: list[AbortedTxn]) -> None:
-    """Give each segment's transaction index, in memory, what its file may lack."""
+    """Add entries that the files may lack to the segments' transaction indexes in memory."""
     for segment, end in view.segments_with_ends():
         index = segment.txn_index
         replayed = [each for each in found if segment.base_offset <= each.last_offset < end]
