@@ -152,8 +152,8 @@ def test_message_sets_of_old_say_that_they_are_not_read(magic: int) -> None:
     ("at", "new", "why"),
     [
         (MAGIC_AT, b"\x03", "magic 3, expected 2"),
-        (LENGTH_AT, (20).to_bytes(4, "big"), "length 20, at least 49 expected"),
-        (LENGTH_AT, b"\xff\xff\xff\xff", "length -1, at least 49 expected"),
+        (LENGTH_AT, (20).to_bytes(4, "big"), "length 20, expected at least 49"),
+        (LENGTH_AT, b"\xff\xff\xff\xff", "length -1, expected at least 49"),
         (0, b"\xff" * 8, "offsets -1"),
         (LAST_OFFSET_DELTA_AT, b"\xff" * 4, "offsets 0 to -1"),
         (ATTRIBUTES_AT, b"\x00\x07", "codec 7"),

@@ -43,5 +43,5 @@ def test_the_answer_of_no_keys_is_empty_and_of_the_right_type() -> None:
 
 
 def test_a_topic_without_partitions_is_refused() -> None:
-    with pytest.raises(ValueError, match="0 partitions, at least 1 expected"):
+    with pytest.raises(ValueError, match="0 partitions, expected at least 1"):
         partitions_of(pa.array([b"k"]), 0)

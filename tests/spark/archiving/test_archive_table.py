@@ -207,8 +207,8 @@ def test_one_process_at_a_time_and_what_is_no_archive_is_told(table: str, tmp_pa
     ):
         pass
     assert read_archive(str(tmp_path)) is None
-    with pytest.raises(ArchiveFault, match="is no archive"):
+    with pytest.raises(ArchiveFault, match="is not an archive"):
         archive_table.the_archive(str(tmp_path))
     Path(table, "_penstock", "archive.json").write_text('{"version": 2}')
-    with pytest.raises(ArchiveFault, match="has a format that this version does not know"):
+    with pytest.raises(ArchiveFault, match="has a format that this version does not support"):
         read_archive(table)

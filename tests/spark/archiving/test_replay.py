@@ -155,7 +155,7 @@ def test_what_cannot_be_is_refused_in_one_sentence(broker: Broker, table: str, t
     assert "topic narrow has 1 partitions, expected at least 2" in refusal("narrow")
     broker.create_topic("stamped", partitions=2, message_timestamp_type="LogAppendTime")
     assert "expected CreateTime" in refusal("stamped")
-    assert "is no archive" in refusal("any", str(tmp_path))
+    assert "is not an archive" in refusal("any", str(tmp_path))
     replay(ReplayJob(table, "taken", broker.bootstrap))
     other = str(tmp_path / "other")
     write_archive(other, Archive("payments", "other", 1, "read_committed"))
@@ -164,7 +164,7 @@ def test_what_cannot_be_is_refused_in_one_sentence(broker: Broker, table: str, t
     replay(ReplayJob(other, "full", broker.bootstrap))
     with Cluster(parse_servers(broker.bootstrap)) as cluster:
         delete_group(cluster, "penstock-replay-full")
-    assert "has records in partition 0 that no replay has put there" in refusal("full", other)
+    assert "has records in partition 0 that no replay wrote" in refusal("full", other)
 
 
 def test_records_that_retention_will_take_again_are_told_of(broker: Broker, table: str) -> None:

@@ -29,8 +29,8 @@ def test_brokers_that_do_not_answer_are_told_with_what_to_do(tmp_path: Path) -> 
         with Broker() as broker:
             with pytest.raises(
                 CannotRun,
-                match=rf"p.yaml:7: no broker answers at {nowhere} \(.*\): start one with `penstock up`, or say where "
-                "it is, with `bootstrap` in the file or with --server",
+                match=rf"p.yaml:7: no broker answers at {nowhere} \(.*\): start one with `penstock up`, or set its "
+                "address with `bootstrap` in the file or with --server",
             ):
                 check_brokers(spec, broker.bootstrap)
             file.write_text(FILE.replace("SINK", broker.bootstrap))

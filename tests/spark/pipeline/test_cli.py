@@ -106,7 +106,7 @@ def test_a_run_is_shown_asked_about_stopped_and_resumed(tmp_path: Path) -> None:
         assert (status["state"], status["pid"]) == ("running", process.pid)
         assert [each["lag"] for each in status["flows"]] == [0, 0]
         assert second.returncode == 2
-        assert "pipeline cli runs already" in second.stderr
+        assert "pipeline cli is already running" in second.stderr
 
         produce(broker, "cli-orders", [{"id": each, "amount": 1.0} for each in range(100, 150)])
         again = subprocess.run(

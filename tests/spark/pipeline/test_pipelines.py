@@ -45,7 +45,7 @@ sources:
         ),
         (
             "flows:\n  f: {sql: 'SELECT kind, count(*) AS n FROM rows GROUP BY kind', to: {console: true}}\n",
-            ":6: flows.f: an aggregation in mode append gives a group when it can no longer change",
+            ":6: flows.f: an aggregation in mode append writes a group when it can no longer change",
         ),
         (
             "flows:\n  f: {sql: SELECT 1 AS one, to: {console: true}}\n",
@@ -53,16 +53,16 @@ sources:
         ),
         (
             "flows:\n  f:\n    reads: rows\n    to:\n      topic: t\n      key: nme\n",
-            ":10: flows.f.to.key: 'nme' is no column of the query, expected one of id, kind, at",
+            ":10: flows.f.to.key: 'nme' is not a column of the query, expected one of id, kind, at",
         ),
         (
             "flows:\n  f: {reads: rows, to: {parquet: out, partition_by: day}}\n",
-            ":6: flows.f.to.partition_by: 'day' is no column of the query, expected some of id, kind, at",
+            ":6: flows.f.to.partition_by: 'day' is not a column of the query, expected some of id, kind, at",
         ),
         (
             "views:\n  v: {sql: SELECT id FROM rows, watermark: {column: at, delay: 1 hour}}\n"
             "flows:\n  f: {reads: v, to: {console: true}}\n",
-            ":6: views.v.watermark: 'at' is no column of it, expected one of id",
+            ":6: views.v.watermark: 'at' is not one of its columns, expected one of id",
         ),
     ],
 )
@@ -85,7 +85,9 @@ def test_a_mistake_in_the_schema_of_json_is_told(spark: "SparkSession", tmp_path
         "flows: {f: {reads: s, to: {console: true}}}\n"
     )
     wrong = load(written(tmp_path, text.replace("SCHEMA", "id CHAR"), "a.yaml"))
-    with pytest.raises(BadPipeline, match=r"a.yaml:3: sources.s.schema: 'id CHAR' is no list of columns: "):
+    with pytest.raises(
+        BadPipeline, match=r"a.yaml:3: sources.s.schema: 'id CHAR' is not a list of columns: "
+    ):
         prepare(wrong, Builder(wrong, spark))
     taken = load(written(tmp_path, text.replace("SCHEMA", '"id BIGINT, _offset INT"'), "b.yaml"))
     with pytest.raises(
@@ -175,13 +177,13 @@ def test_a_pipeline_goes_on_where_it_stopped_without_loss_or_repeat(
     file.write_text(text.replace(f"topic: {topic}-copies", f"topic: {topic}-others"))
     with pytest.raises(
         CannotRun,
-        match=f"flow copies now writes to topic {topic}-others, and its checkpoint was begun with topic {topic}-cop",
+        match=f"flow copies now writes to topic {topic}-others, but its checkpoint was created with topic {topic}-cop",
     ):
         run(file, spark, spark_broker.bootstrap)
     file.write_text(text.replace(f"topic: {topic}\n", f"topic: {topic}-counts\n"))
     with pytest.raises(
         CannotRun,
-        match=rf"flow copies now reads orders \(topic {topic}-counts\), and its checkpoint was begun",
+        match=rf"flow copies now reads orders \(topic {topic}-counts\), but its checkpoint was created",
     ):
         run(file, spark, spark_broker.bootstrap)
 
@@ -229,7 +231,7 @@ def test_one_flow_that_fails_stops_the_others_and_says_why(spark: "SparkSession"
 
     assert str(raised.value) == (
         "flow bad failed: the fifth of the customers has no name "
-        f"(all of it is in {tmp_path / 'state' / 'bad.error.txt'})"
+        f"(the full error is in {tmp_path / 'state' / 'bad.error.txt'})"
     )
     assert states == {"good": "stopped", "bad": "failed"}
     assert "def bad" not in str(raised.value)

@@ -113,22 +113,22 @@ FLOW = "flows:\n  f: {reads: s, to: {console: true}}\n"
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("", "p.yaml: None is no pipeline, expected the keys pipeline, sources and flows"),
-        ("- a", "p.yaml: ['a'] is no pipeline, expected the keys pipeline, sources and flows"),
+        ("", "p.yaml: None is not a pipeline, expected the keys pipeline, sources and flows"),
+        ("- a", "p.yaml: ['a'] is not a pipeline, expected the keys pipeline, sources and flows"),
         (
             "a: [",
-            "p.yaml:1: is no YAML: while parsing a flow node expected the node content, but found '<stream end>'",
+            "p.yaml:1: is not YAML: while parsing a flow node expected the node content, but found '<stream end>'",
         ),
         (HEAD, "p.yaml: flows: is missing, expected at least one flow"),
         (
             HEAD + "flows:\n  f: {reads: s}\n",
             "p.yaml:5: flows.f.to: is missing, expected where the rows go: topic, parquet, delta or console",
         ),
-        (HEAD + FLOW + "flow: 1\n", "p.yaml:6: flow: is no key of this place; did you mean flows?"),
-        (HEAD + FLOW + "pipeline: q\n", "p.yaml:6: pipeline: is there twice, first in line 1"),
+        (HEAD + FLOW + "flow: 1\n", "p.yaml:6: flow: is not a valid key here; did you mean flows?"),
+        (HEAD + FLOW + "pipeline: q\n", "p.yaml:6: pipeline: is a duplicate key, first in line 1"),
         (
             HEAD + "flows:\n  f:\n    reads: t\n    to: {console: true}\n",
-            "p.yaml:6: flows.f.reads: 't' is no source or view above it, expected s",
+            "p.yaml:6: flows.f.reads: 't' is not a source or view above it, expected s",
         ),
         (
             HEAD + "views:\n  a: SELECT * FROM b\n  b: SELECT * FROM s\n" + FLOW,
@@ -136,11 +136,11 @@ FLOW = "flows:\n  f: {reads: s, to: {console: true}}\n"
         ),
         (
             HEAD + "views:\n  S: SELECT 1\n" + FLOW,
-            "p.yaml:5: views.S: S is there already, as s; expected another name",
+            "p.yaml:5: views.S: S is already declared as s; expected another name",
         ),
         (
             "pipeline: p\nsources:\n  s:\n    topic: t\n    value: jsn\n" + FLOW,
-            "p.yaml:5: sources.s.value: 'jsn' does not fit, expected 'json', 'string' or 'raw'",
+            "p.yaml:5: sources.s.value: 'jsn' is not valid, expected 'json', 'string' or 'raw'",
         ),
         (
             "pipeline: p\nsources:\n  s: {topic: t, value: json}\n" + FLOW,
@@ -152,23 +152,23 @@ FLOW = "flows:\n  f: {reads: s, to: {console: true}}\n"
         ),
         (
             "pipeline: p\nsources:\n  s: {topic: a b}\n" + FLOW,
-            "p.yaml:3: sources.s.topic: 'a b' is no topic, expected letters, digits, '.', '_' and '-', at most 249",
+            "p.yaml:3: sources.s.topic: 'a b' is not a topic, expected letters, digits, '.', '_' and '-', at most 249",
         ),
         (
             "pipeline: p\nsources:\n  s: {topic: t, options: {subscribe: u}}\n" + FLOW,
-            "p.yaml:3: sources.s.options.subscribe: is set by topic, expected it there",
+            "p.yaml:3: sources.s.options.subscribe: is set by the key topic; use that key",
         ),
         (
             "pipeline: p\nsources:\n  s: {rate: 0}\n" + FLOW,
-            "p.yaml:3: sources.s.rate: 0 does not fit, expected a whole number from 1 to 10000000",
+            "p.yaml:3: sources.s.rate: 0 is not valid, expected a whole number from 1 to 10000000",
         ),
         (
             "pipeline: p\nsources:\n  1s: {rate: 1}\n" + FLOW,
-            "p.yaml:2: sources: '1s' is no name, expected letters, digits and _, no digit first, at most 100",
+            "p.yaml:2: sources: '1s' is not a valid name, expected letters, digits and _, no digit first, at most 100",
         ),
         (
             "pipeline: p\nsources:\n  s: {rate: 1, watermark: {column: timestamp, delay: ten}}\n" + FLOW,
-            "p.yaml:3: sources.s.watermark.delay: 'ten' is no interval, expected one such as `10 minutes`",
+            "p.yaml:3: sources.s.watermark.delay: 'ten' is not an interval, expected one such as `10 minutes`",
         ),
         (
             HEAD + "flows:\n  f: {reads: s, mode: update, to: {parquet: out}}\n",
@@ -176,40 +176,40 @@ FLOW = "flows:\n  f: {reads: s, to: {console: true}}\n"
         ),
         (
             HEAD + "flows:\n  f: {reads: s, mode: update, to: {delta: out}}\n",
-            "p.yaml:5: flows.f.mode: update brings a row again when it changes, expected `upsert` in `to` with it",
+            "p.yaml:5: flows.f.mode: update writes a row again when it changes, expected `upsert` in `to`",
         ),
         (
             HEAD + "flows:\n  f: {reads: s, trigger: often, to: {console: true}}\n",
-            "p.yaml:5: flows.f.trigger: 'often' is no trigger, expected `available now` or an interval ",
+            "p.yaml:5: flows.f.trigger: 'often' is not a trigger, expected `available now` or an interval ",
         ),
         (
             HEAD + "flows:\n  f: {reads: s, to: {topic: t, options: {kafka.acks: [1]}}}\n",
-            "p.yaml:5: flows.f.to.options.kafka.acks: [1] does not fit, expected NAME: VALUE, each a plain value",
+            "p.yaml:5: flows.f.to.options.kafka.acks: [1] is not valid, expected NAME: VALUE, each a plain value",
         ),
         (
             HEAD + "flows:\n  f: {reads: s, to: 5}\n",
-            "p.yaml:5: flows.f.to: 5 is no mapping, expected keys with values",
+            "p.yaml:5: flows.f.to: 5 is not a mapping, expected keys with values",
         ),
-        (HEAD + FLOW + "1: 2\n", "p.yaml:6: 1: 1 does not fit: keys should be strings"),
+        (HEAD + FLOW + "1: 2\n", "p.yaml:6: 1: 1 is not valid: keys should be strings"),
         (
             HEAD + FLOW + "conf: 7\n",
-            "p.yaml:6: conf: 7 does not fit, expected NAME: VALUE, each a plain value",
+            "p.yaml:6: conf: 7 is not valid, expected NAME: VALUE, each a plain value",
         ),
         (
             HEAD + "flows:\n  f: {reads: s, to: {delta: x, upsert: [a, a]}}\n",
-            "p.yaml:5: flows.f.to.upsert: ['a', 'a'] has something twice, expected each once",
+            "p.yaml:5: flows.f.to.upsert: ['a', 'a'] has duplicates, expected each item once",
         ),
         (
             HEAD + "flows:\n  f: {sql: 7, to: {console: true}}\n",
-            "p.yaml:5: flows.f.sql: 7 does not fit, expected a query",
+            "p.yaml:5: flows.f.sql: 7 is not valid, expected a query",
         ),
         (
             HEAD + "flows:\n  f: {reads: s, to: {console: false}}\n",
-            "p.yaml:5: flows.f.to.console: False does not fit, expected True",
+            "p.yaml:5: flows.f.to.console: False is not valid, expected True",
         ),
         (
             "pipeline: p\nsources:\n  s: {topic: t, watermark: {colum: at, delay: 1 hour}}\n" + FLOW,
-            "p.yaml:3: sources.s.watermark.colum: is no key of this place; did you mean column?",
+            "p.yaml:3: sources.s.watermark.colum: is not a valid key here; did you mean column?",
         ),
         (
             HEAD + "bootstrap: nowhere:port\n" + FLOW,
@@ -278,13 +278,13 @@ def test_options_that_the_source_or_the_sink_refuses_are_told_without_spark(
 @pytest.mark.parametrize(
     ("schema", "expected"),
     [
-        ("id BIGIN", "'id BIGIN' has BIGIN for a type, which there is not; did you mean BIGINT?"),
+        ("id BIGIN", "'id BIGIN' has the unknown type BIGIN; did you mean BIGINT?"),
         ("id BIGINT, tags ARRAY<STRING", "has a < that is not closed, expected columns with types, such as "),
         ("id BIGINT), n INT", "has a ) that was not opened"),
         ("id", "'id' has 'id' for a column, expected columns with types"),
         ("id BIGINT,", "has '' for a column"),
         ("struct<a: INT>", "has 'struct<a: INT>' for a column"),
-        ("at STRUCT<a: INT, b: NUMBER>", "has NUMBER for a type"),
+        ("at STRUCT<a: INT, b: NUMBER>", "has the unknown type NUMBER"),
     ],
 )
 def test_a_mistake_in_a_schema_is_seen_without_spark(tmp_path: Path, schema: str, expected: str) -> None:
@@ -320,7 +320,7 @@ def test_a_schema_that_spark_takes_is_taken(schema: str) -> None:
 def test_one_mistake_is_one_complaint(tmp_path: Path, text: str) -> None:
     [problem] = problems(tmp_path, text)
 
-    assert "does not fit, expected 'json', 'string' or 'raw'" in problem
+    assert "is not valid, expected 'json', 'string' or 'raw'" in problem
 
 
 def test_a_package_that_is_not_there_is_told_with_what_brings_it(
@@ -343,9 +343,9 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
     found = problems(tmp_path, text)
 
     assert sorted(each.split(":")[1] for each in found) == ["3", "5", "6", "6"]
-    assert any("sources.s.vlaue: is no key of this place; did you mean value?" in each for each in found)
+    assert any("sources.s.vlaue: is not a valid key here; did you mean value?" in each for each in found)
     assert any(
-        "flows.f.to.key: ['k'] does not fit, expected the column that becomes the key" in each
+        "flows.f.to.key: ['k'] is not valid, expected the column that becomes the key" in each
         for each in found
     )
 
@@ -366,7 +366,7 @@ def test_a_file_of_anchors_in_anchors_is_refused(tmp_path: Path) -> None:
 
     [problem] = problems(tmp_path, bomb)
 
-    assert problem == "p.yaml: has more than 10,000 keys, anchors counted wherever they are used"
+    assert problem == "p.yaml: has more than 10,000 keys, counting anchors at every use"
 
 
 def test_a_file_that_is_too_large_or_of_another_kind_is_refused(tmp_path: Path) -> None:
@@ -374,7 +374,7 @@ def test_a_file_that_is_too_large_or_of_another_kind_is_refused(tmp_path: Path) 
     [other] = problems(tmp_path, "{}", "p.json")
 
     assert large == "p.yaml: has 1,000,001 bytes, expected at most 1,000,000"
-    assert other == "p.json: is no pipeline by its name, expected .yaml, .yml or .py"
+    assert other == "p.json: is not a pipeline file, expected .yaml, .yml or .py"
 
 
 PYTHON = """
@@ -425,14 +425,14 @@ def test_a_python_file_has_the_same_model_and_functions(tmp_path: Path) -> None:
     ("text", "expected"),
     [
         ("x = 1\n", 'p.py: has 0 pipelines at its top level, expected one: pipeline = Pipeline("name")'),
-        ("def (\n", "p.py:1: is no Python: "),
+        ("def (\n", "p.py:1: is not Python: "),
         ("\n1 / 0\n", "p.py:2: raised ZeroDivisionError: division by zero"),
         ("raise SystemExit(3)\n", "p.py:1: ended with exit code 3"),
         (
             PYTHON.replace("def small(orders)", "def small(order)"),
-            "p.py:7: views.small.function: 'order' is no source or view above it, expected orders",
+            "p.py:7: views.small.function: 'order' is not a source or view above it, expected orders",
         ),
-        (PYTHON.replace('"complete"', '"whole"'), "p.py:16: flows.out.mode: 'whole' does not fit, expected "),
+        (PYTHON.replace('"complete"', '"whole"'), "p.py:16: flows.out.mode: 'whole' is not valid, expected "),
         (
             PYTHON + 'p.flow("out", reads="small", to={})\n',
             "p.py:25: flows.out: is declared twice, expected another name",

@@ -27,7 +27,7 @@ def test_a_pipeline_runs_once_at_a_time(spec: PipelineSpec) -> None:
         assert is_running(spec)
         with (
             pytest.raises(
-                CannotRun, match=r"pipeline p runs already: .*run.lock is locked by another process"
+                CannotRun, match=r"pipeline p is already running: .*run.lock is locked by another process"
             ),
             RunLock(spec),
         ):
@@ -58,7 +58,7 @@ def test_a_status_that_is_none_is_an_error_and_a_missing_one_is_not(spec: Pipeli
     spec.state.mkdir()
     for text in ("{", "[]", "{}"):
         (spec.state / "status.json").write_text(text)
-        with pytest.raises(CannotRun, match=r"status.json: is no "):
+        with pytest.raises(CannotRun, match=r"status.json: is not "):
             read_status(spec)
 
 
@@ -103,7 +103,7 @@ def test_the_command_line_tells_what_is_wrong_with_a_file(tmp_path: Path) -> Non
 
     assert bad.returncode == 1
     assert bad.stderr.startswith(
-        f"penstock: {file}:2: flows.f.reads: 's' is no source or view above it, expected a source"
+        f"penstock: {file}:2: flows.f.reads: 's' is not a source or view above it, expected a source"
     )
     assert json.loads(bad.stdout)["problems"][0]["key"] == "flows.f.reads"
     assert (both.returncode, both.stderr) == (

@@ -649,7 +649,7 @@ def test_pieces_cover_a_range_without_gap_or_overlap(tmp_path: Path) -> None:
         ({"kafka.bootstrap.servers": "x:1"}, "option kafka.bootstrap.servers does not apply with path"),
         ({"maxOffsetsPerTrigger": "1"}, "option maxOffsetsPerTrigger does not apply with path"),
         ({"path": " "}, "option path is empty"),
-        ({"path": "/nowhere/at/all"}, "path is /nowhere/at/all, which is not there"),
+        ({"path": "/nowhere/at/all"}, "path is /nowhere/at/all, which does not exist"),
         ({"path": "s3a://bucket/logs"}, "expected a directory of a disk that every executor has mounted"),
         ({"path": str(Path(__file__).parent)}, "which is not a log directory, expected a data directory"),
         ({"subscribe": "a", "assign": '{"a": [0]}'}, "subscribe and assign are given"),

@@ -1,5 +1,7 @@
 """A topic as a table of Parquet files.
 
-archive        written by a stream      archive_table  its files: which offsets each has, made and merged
-audit          compared with the log    replay         brought back into a topic
+archive         writes a topic to the table with a Spark stream
+archive_table   the files of the table: their offset ranges, and merging
+audit           compares the table with the log
+replay          writes the table back to a topic
 """

@@ -1,11 +1,10 @@
-"""`penstock archive`: a topic kept as a Parquet table by a Spark stream.
+"""`penstock archive`: archives a topic to a Parquet table with a Spark stream.
 
-The stream reads the topic with its headers and writes it through a sink of its own: tasks write files to staging, and
-when all are done the driver puts them in their places (`archive_table`). What makes this exactly-once is that rows
-have offsets and files say which they have, so a batch that Spark replays adds nothing; the checkpoint only says where
-to go on.
+The stream reads the topic with headers and writes to its own sink: tasks write files to staging, and when all are done
+the driver moves them into the table (`archive_table`). It is exactly-once because file names contain the offsets of
+their rows, so a batch that Spark replays adds nothing. The checkpoint only holds the position.
 
-A directory belongs to one topic, by its id: one that was deleted and made anew has other records at the same offsets.
+A directory belongs to one topic id: a topic that was deleted and created again has other records at the same offsets.
 """
 
 import os
@@ -41,14 +40,14 @@ if TYPE_CHECKING:
 FORMAT: Final = "penstock-archive"
 
 BATCH_RECORDS_MAX: Final = 5_000_000
-"""Of one batch, and so of its files: a topic that has years of records is archived in steps."""
+"""Maximum records of a batch, and so of its files: a topic with years of records is archived in steps."""
 
 
 # -- the sink ---------------------------------------------------------------------------------------------
 
 
 class ArchiveSink(DataSource):
-    """What `writeStream.format("penstock-archive")` is, in the session of `penstock archive` alone."""
+    """The data source `penstock-archive`, registered only in the session of `penstock archive`."""
 
     @classmethod
     def name(cls) -> str:
@@ -68,7 +67,7 @@ class ArchiveWriter(DataSourceStreamArrowWriter):
         self._directory = directory
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskFiles:
-        """A task's rows: those of a partition come in the order of offsets, as the source reads them."""
+        """Write a task's rows, which are in offset order within each partition."""
         staged: list[Staged] = []
         writer: FileWriter | None = None
         try:
@@ -103,7 +102,7 @@ class ArchiveWriter(DataSourceStreamArrowWriter):
 
 
 def _runs(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Rows of one partition each."""
+    """Split rows by partition."""
     if not batch.num_rows:
         return
     partitions = batch.column("partition").to_numpy(zero_copy_only=False)
@@ -113,7 +112,7 @@ def _runs(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
         start = int(end)
 
 
-# -- running it -------------------------------------------------------------------------------------------
+# -- the job ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -127,12 +126,12 @@ class ArchiveJob:
 
     @property
     def group(self) -> str:
-        """Whose lag says how far behind the archive is."""
+        """Consumer group that shows the lag of the archive."""
         return f"penstock-archive-{self.topic}"
 
 
 def look(job: ArchiveJob) -> Archive:
-    """What the directory is to be the archive of; refused where it is something else. Nothing is written."""
+    """The archive that the directory will be; raises ArchiveFault if it is something else. Writes nothing."""
     with Cluster(parse_servers(job.server)) as cluster:
         info = cluster.topic(job.topic)
     topic_id = uuid_text(info.topic_id) if info.topic_id else ""
@@ -145,22 +144,22 @@ def _check(directory: str, wanted: Archive) -> None:
     found = read_archive(directory)
     if found is None:
         if os.path.isdir(directory) and any(name != OURS for name in os.listdir(directory)):
-            raise ArchiveFault(f"{directory} has other files in it, expected an archive, or nothing")
+            raise ArchiveFault(f"{directory} has other files, expected an archive or an empty directory")
     elif found.topic != wanted.topic:
         raise ArchiveFault(f"{directory} is the archive of topic {found.topic}, not of {wanted.topic}")
     elif found.topic_id != wanted.topic_id:
         raise ArchiveFault(
-            f"topic {wanted.topic} was deleted and made anew since it was archived in {directory} (its id was "
-            f"{found.topic_id}, now it is {wanted.topic_id}): give another directory"
+            f"topic {wanted.topic} was deleted and created again since it was archived in {directory} (its id was "
+            f"{found.topic_id}, now it is {wanted.topic_id}): use another directory"
         )
     elif found.isolation != wanted.isolation:
         raise ArchiveFault(
-            f"{directory} was archived with {found.isolation}, it cannot go on with {wanted.isolation}"
+            f"{directory} was archived with {found.isolation} and cannot be continued with {wanted.isolation}"
         )
 
 
 def claim(job: ArchiveJob, wanted: Archive) -> None:
-    """Make the directory an archive, and remove what a crash has left there. The caller holds its lock."""
+    """Make the directory an archive, and remove leftovers of a crash. The caller holds its lock."""
     _check(job.directory, wanted)
     write_archive(job.directory, wanted)
     tidy(job.directory)
@@ -169,7 +168,7 @@ def claim(job: ArchiveJob, wanted: Archive) -> None:
 def start(
     spark: "SparkSession", job: ArchiveJob, *, every: str | None, records_max: int = BATCH_RECORDS_MAX
 ) -> "StreamingQuery":
-    """Start the stream: what is there now with `every` None, else a batch each so often until it is stopped."""
+    """Start the stream: with `every` None for the existing records, otherwise a batch in each interval."""
     spark.dataSource.register(ArchiveSink)
     rows = (
         spark.readStream.format("penstock")
@@ -191,6 +190,6 @@ def start(
 
 
 def archived(directory: str) -> tuple[int, int]:
-    """How many files a table has, and how many bytes."""
+    """Number of files and bytes of a table."""
     files = [each for listed in files_of(directory).values() for each in listed]
     return len(files), sum(each.size_bytes for each in files)

@@ -1,24 +1,24 @@
-"""The table that an archived topic is: Parquet files whose names say which offsets they cover.
+"""The table of an archived topic: Parquet files named after the offsets that they cover.
 
     DIR/partition=0/00000000000000000000-00000000000000049999.parquet
     DIR/partition=0/00000000000000050000-00000000000000061234.parquet
-    DIR/_penstock/archive.json       which topic this is, and how it was read
-    DIR/_penstock/positions.json     how far it goes, by partition
-    DIR/_penstock/checkpoint/        where the stream goes on
-    DIR/_penstock/staging/           files that are being written
+    DIR/_penstock/archive.json       the topic, and its isolation level
+    DIR/_penstock/positions.json     the end of each partition
+    DIR/_penstock/checkpoint/        Spark's checkpoint
+    DIR/_penstock/staging/           files being written
 
-A file has every record of its partition from its first offset to its last, and no two files have an offset in common.
-Each begins where the one before it ends, also where no record has that offset (transactions and compaction leave such
-holes): so a file that is lost leaves a gap in the names.
+A file has every record of its partition from its first to its last offset, and no two files share an offset. Each
+starts where the previous one ends, even if no record has that offset (transactions and compaction leave gaps): so a
+lost file leaves a gap in the names.
 
-That makes the table exactly-once without a log of its own beside it: Spark, pandas, DuckDB and all others that read a
-directory of Parquet see the same rows. A file is written elsewhere, synced, and then renamed into its place. When a
-batch is replayed after a crash, offsets that are there already are recognised by the names, and left out.
+The table is therefore exactly-once without a separate log: Spark, pandas, DuckDB and every other reader of a Parquet
+directory see the same rows. A file is written to staging, synced, and then renamed into the table. When a
+batch is replayed after a crash, offsets that are already in the table are recognised by the names and left out.
 
-A stream makes a small file with each batch. The last files of a partition are therefore put together while they are
-small, as one counts in binary: there are few of them, and each row is written again a few times at most. The larger
-file is in place before the smaller ones go; for that moment, or after a crash in it until the next run, they have the
-same rows, and `files_of` leaves out what lies within another file.
+A stream writes a small file with each batch. The last files of a partition are therefore merged while they are small,
+like binary counting: there are few of them, and each row is rewritten a few times at most. The merged file is in
+place before the smaller ones are removed. In between, or after a crash until the next run, rows exist twice, and
+`files_of` ignores files within the range of another.
 """
 
 import fcntl
@@ -40,20 +40,20 @@ from penstock.base.ids import Offset
 from penstock.spark.errors import ArchiveFault
 
 COLUMNS: Final = ("offset", "timestamp", "timestampType", "key", "value", "headers")
-"""Of a file; the partition is in its directory's name, the topic in archive.json."""
+"""Columns of a file; the partition is in its directory's name, the topic in archive.json."""
 
 SCHEMA: Final = pa.schema([pa.field(name, ARROW_TYPES[name]) for name in COLUMNS])
 
 VERSION: Final = 1
 OURS: Final = "_penstock"
-"""Readers of Parquet directories leave out names that begin with an underscore."""
+"""Readers of Parquet directories ignore names that start with an underscore."""
 
 BATCH_ROWS: Final = 8192
-"""That are read at a time."""
+"""Rows read at a time."""
 
 ROW_GROUP_BYTES: Final = 32 << 20
 MERGED_BYTES_MAX: Final = 128 << 20
-"""A file of this size stays as it is."""
+"""Files of this size are not merged."""
 
 _FILE: Final = re.compile(r"(\d{20})-(\d{20})\.parquet")
 _PARTITION: Final = re.compile(r"partition=(\d{1,10})")
@@ -62,15 +62,15 @@ _PARTITION: Final = re.compile(r"partition=(\d{1,10})")
 class ArchiveFile(NamedTuple):
     partition: int
     first: Offset
-    """From here on it has everything; its first record may come later."""
+    """First offset covered; its first record may be later."""
     last: Offset
-    """Its last record's."""
+    """Offset of its last record."""
     path: str
     size_bytes: int
 
 
 class Staged(NamedTuple):
-    """A file that is written and has no place in the table yet."""
+    """A complete file that is not yet in the table."""
 
     partition: int
     first: Offset
@@ -83,7 +83,7 @@ def file_name(first: Offset, last: Offset) -> str:
     return f"{first:020d}-{last:020d}.parquet"
 
 
-# -- what an archive is -----------------------------------------------------------------------------------
+# -- archive metadata -------------------------------------------------------------------------------------
 
 
 class Archive(NamedTuple):
@@ -91,15 +91,15 @@ class Archive(NamedTuple):
 
     topic: str
     topic_id: str
-    """As Kafka prints it; empty where the cluster knows of none."""
+    """As Kafka prints it; empty if the cluster has no topic ids."""
     partitions: int
-    """How many the topic had when it was last looked at."""
+    """Number of partitions of the topic at the last run."""
     isolation: str
     version: int = VERSION
 
 
 def read_archive(directory: str) -> Archive | None:
-    """What is archived in a directory; None where nothing is."""
+    """The archive in a directory; None if there is none."""
     parsed = _read_json(f"{directory}/{OURS}/archive.json")
     if parsed is None:
         return None
@@ -108,14 +108,14 @@ def read_archive(directory: str) -> Archive | None:
         or parsed.get("version") != VERSION
         or set(parsed) != set(Archive._fields)
     ):
-        raise ArchiveFault(f"{directory}/{OURS}/archive.json has a format that this version does not know")
+        raise ArchiveFault(f"{directory}/{OURS}/archive.json has a format that this version does not support")
     return Archive(**parsed)
 
 
 def the_archive(directory: str) -> Archive:
     found = read_archive(directory)
     if found is None:
-        raise ArchiveFault(f"{directory} is no archive: it has no {OURS}/archive.json")
+        raise ArchiveFault(f"{directory} is not an archive: it has no {OURS}/archive.json")
     return found
 
 
@@ -125,7 +125,7 @@ def write_archive(directory: str, archive: Archive) -> None:
 
 
 def read_positions(directory: str) -> dict[int, Offset]:
-    """By partition, the first offset that was not archived yet."""
+    """The first offset not yet archived, by partition."""
     parsed = _read_json(f"{directory}/{OURS}/positions.json") or {}
     return {int(partition): int(offset) for partition, offset in parsed.items()}
 
@@ -177,7 +177,7 @@ def locked(directory: str, name: str, *, wait: bool = False) -> Iterator[None]:
 
 
 def files_of(directory: str) -> dict[int, list[ArchiveFile]]:
-    """The table's files by partition, in the order of offsets; what lies within another file is left out."""
+    """The table's files by partition in offset order, without files within the range of another."""
     found: dict[int, list[ArchiveFile]] = {}
     for each in _all_files(directory):
         kept = found.setdefault(each.partition, [])
@@ -192,7 +192,7 @@ def files_of(directory: str) -> dict[int, list[ArchiveFile]]:
 
 
 def _all_files(directory: str) -> list[ArchiveFile]:
-    """By partition and first offset, the longer before the shorter."""
+    """All files, by partition and first offset, the longer before the shorter."""
     found = []
     for folder in os.scandir(directory):
         parsed = _PARTITION.fullmatch(folder.name)
@@ -210,7 +210,7 @@ def _all_files(directory: str) -> list[ArchiveFile]:
 
 
 def tidy(directory: str) -> None:
-    """Remove what a crash left: files that never got their place, and small ones that a larger one has taken in."""
+    """Remove leftovers of a crash: staged files, and small files that were merged into a larger one."""
     for entry in os.scandir(f"{directory}/{OURS}/staging"):
         os.unlink(entry.path)
     kept = {each.path for files in files_of(directory).values() for each in files}
@@ -220,7 +220,7 @@ def tidy(directory: str) -> None:
 
 
 class FileWriter:
-    """Writes rows of one partition, in the order of offsets, to a file in staging."""
+    """Writes rows of one partition, in offset order, to a file in staging."""
 
     def __init__(self, directory: str, partition: int) -> None:
         self.partition = partition
@@ -285,11 +285,11 @@ def rows_of(path: str, start: Offset = 0) -> Iterator[pa.RecordBatch]:
                 yield kept
 
 
-# -- putting files in their place -------------------------------------------------------------------------
+# -- commit and merge -------------------------------------------------------------------------------------
 
 
 def install(directory: str, staged: list[Staged]) -> None:
-    """Take staged files into the table, but for offsets that it has already; then note how far it goes."""
+    """Move staged files into the table, without offsets that it already has; then write the positions."""
     with locked(directory, "install.lock", wait=True):
         there = files_of(directory)
         positions = read_positions(directory)
@@ -307,10 +307,10 @@ def install(directory: str, staged: list[Staged]) -> None:
 
 def _take(directory: str, staged: Staged, there: list[ArchiveFile], position: Offset) -> None:
     if staged.first >= position:
-        # Batches follow each other: between the last one and this one there is nothing.
+        # Batches are consecutive: there is no record between the last one and this one.
         _place(directory, staged._replace(first=position if there else staged.first))
         return
-    # A batch that is replayed, or a checkpoint that was lost: only what is new has a place.
+    # A replayed batch, or a lost checkpoint: only new offsets are added.
     start = staged.first
     for each in there:
         _place_part(directory, staged, start, each.first - 1)
@@ -320,7 +320,7 @@ def _take(directory: str, staged: Staged, there: list[ArchiveFile], position: Of
 
 
 def _place_part(directory: str, staged: Staged, start: Offset, last: Offset) -> None:
-    """Take those of its rows that lie between two offsets."""
+    """Write the rows between two offsets to a new staged file."""
     if start > last:
         return
     writer: FileWriter | None = None
@@ -345,7 +345,7 @@ def _place(directory: str, staged: Staged) -> None:
 
 
 def _merge(directory: str, files: list[ArchiveFile]) -> None:
-    """Put the last files together where each is about as small as all that come after it."""
+    """Merge the last files while each is about as small as all after it together."""
     old: list[ArchiveFile] = []
     total = 0
     for each in reversed(files):

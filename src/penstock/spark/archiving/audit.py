@@ -1,16 +1,15 @@
-"""`penstock audit`: is every record of the log in the table, once, and unchanged?
+"""`penstock audit`: checks that every record of the log is in the table, once and unchanged.
 
-Both sides are reduced to a few numbers for each stretch of offsets: how many records, and all of their checksums
-combined. That needs no shuffle of the records themselves, so an audit costs little more than reading both sides. Only
-stretches in which the two differ are compared record by record, to say what is wrong.
+Both sides are reduced to two numbers per range of offsets: the number of records, and their combined checksum.
+This needs no shuffle of records, so an audit costs little more than reading both sides. Only
+ranges that differ are compared record by record.
 
     log start                           position              log end
         |  compared, record for record      |  not archived yet   |
     ----|-----------------------------------|---------------------|
-    only in the table: retention has taken them from the log
+    only in the table: retention has deleted them from the log
 
-A record that is in the table and, at or after the log's start, not in the log, is wrong; unless the topic is
-compacted, where that is what becomes of records.
+A record in the table at or after the log start that is not in the log is an error, unless the topic is compacted.
 """
 
 from collections.abc import Sequence
@@ -39,10 +38,10 @@ STRETCH_BITS: Final = 16
 """Offsets that differ only in this many of their last bits share one checksum."""
 
 EXAMPLES_MAX: Final = 1000
-"""Of each kind of difference; the rest is counted."""
+"""Maximum positions listed for each kind of difference; the rest is counted."""
 
 STRETCHES_MAX: Final = 10_000
-"""Differing ones that are looked into; where more differ, the rest is only known to."""
+"""Maximum differing ranges that are compared record by record."""
 
 
 class Bounds(NamedTuple):
@@ -52,7 +51,7 @@ class Bounds(NamedTuple):
 
 @dataclass(frozen=True)
 class Difference:
-    """One thing that is wrong, at some offsets of a partition."""
+    """A difference at some offsets of a partition."""
 
     kind: str
     """missing, repeated, changed or extra."""
@@ -76,13 +75,13 @@ class Verdict:
     repeated: int = 0
     changed: int = 0
     extra: int = 0
-    """In the table, and not in the log, where it should be."""
+    """In the table, but not in the log."""
     compacted: int = 0
-    """The same of a compacted topic."""
+    """In the table, but not in the log, of a compacted topic."""
     pending: int = 0
-    """In the log, and not archived yet."""
+    """In the log, but not archived yet."""
     below_start: int = 0
-    """In the table alone: retention has taken them from the log."""
+    """Only in the table: retention has deleted them from the log."""
     differences: list[Difference] = field(default_factory=list)
 
     @property
@@ -114,7 +113,7 @@ class Verdict:
             )
             if count
         ]
-        return f"{self.topic}: {self.directory} is not whole: of {self.compared:,} records {', '.join(wrong)}{rest}"
+        return f"{self.topic}: {self.directory} is incomplete: of {self.compared:,} records {', '.join(wrong)}{rest}"
 
     def as_json(self) -> dict[str, object]:
         return {"whole": self.is_whole, **asdict(self)}
@@ -133,7 +132,7 @@ class AuditJob:
     topic: str
     directory: str
     server: str | None = None
-    """Who serves the log; or, without one, `path` has its files."""
+    """Bootstrap servers; None if the log is read from files in `path`."""
     path: str | None = None
 
 
@@ -163,7 +162,7 @@ def audit(spark: SparkSession, job: AuditJob) -> Verdict:
 
 
 def _look_at_log(job: AuditJob, archive: Archive) -> tuple[dict[int, Bounds], bool]:
-    """Where each partition starts and ends, and whether records may vanish in between."""
+    """Start and end of each partition, and whether the topic is compacted."""
     if job.path is not None:
         return _look_at_files(job.path, job.topic, archive.isolation == "read_committed"), False
     assert job.server is not None
@@ -172,8 +171,8 @@ def _look_at_log(job: AuditJob, archive: Archive) -> tuple[dict[int, Bounds], bo
         topic = cluster.topic(job.topic)
         if topic.topic_id and uuid_text(topic.topic_id) != archive.topic_id:
             raise ArchiveFault(
-                f"topic {job.topic} was deleted and made anew since it was archived in {job.directory}: "
-                "the two have nothing to do with each other"
+                f"topic {job.topic} was deleted and created again since it was archived in {job.directory}: "
+                "they cannot be compared"
             )
         partitions = [TopicPartition(job.topic, each) for each in topic.partitions]
         starts = list_offsets(cluster, dict.fromkeys(partitions, EARLIEST))
@@ -193,17 +192,17 @@ def _look_at_files(path: str, topic: str, is_committed: bool) -> dict[int, Bound
 
     found = [each for each in find_logs(vfs, path) if each.partition.topic == topic]
     if not found:
-        raise ArchiveFault(f"there is nothing of topic {topic} in {path}")
+        raise ArchiveFault(f"{path} has no partition of topic {topic}")
     return {each.partition.partition: with_view(vfs, each, look) for each in found}
 
 
 def _positions(directory: str, bounds: dict[int, Bounds]) -> dict[int, Offset]:
-    """By partition, up to where the table is to have everything: what was noted, and what its files say."""
+    """The end of the archived range by partition, from the positions and the file names."""
     noted = read_positions(directory)
     files = files_of(directory)
     strangers = sorted({*noted, *files} - set(bounds))
     if strangers:
-        raise ArchiveFault(f"{directory} has partition {strangers[0]}, of which the log has nothing")
+        raise ArchiveFault(f"{directory} has partition {strangers[0]}, which the log does not have")
     return {
         each: max([noted.get(each, 0), *(file.last + 1 for file in files.get(each, []))]) for each in bounds
     }
@@ -229,10 +228,10 @@ def _table(spark: SparkSession, directory: str) -> DataFrame:
     return spark.read.schema(schema).option("basePath", directory).parquet(*paths)
 
 
-# -- stretches --------------------------------------------------------------------------------------------
+# -- ranges -----------------------------------------------------------------------------------------------
 
 _BELOW, _DUE, _BEHIND = 0, 1, 2
-"""Before the log's start; to be in both; behind what was archived."""
+"""Before the log start; in both; after the archived range."""
 
 
 class _Sum(NamedTuple):
@@ -243,7 +242,7 @@ class _Sum(NamedTuple):
 def _checked(rows: DataFrame) -> DataFrame:
     """Partition, offset and checksum of each record.
 
-    Spark's hash passes over nulls, so whether something is null goes in beside it.
+    Spark's hash ignores nulls, so it also gets flags for nulls.
     """
     headers = f.transform(
         f.coalesce(f.col("headers"), f.array()),
@@ -297,7 +296,7 @@ def _explain(
     bounds: dict[int, Bounds],
     positions: dict[int, Offset],
 ) -> None:
-    """Compare record by record what differs."""
+    """Compare differing ranges record by record."""
     by_partition: dict[int, list[int]] = {}
     for partition, stretch in stretches:
         by_partition.setdefault(partition, []).append(stretch)
@@ -340,7 +339,7 @@ def _explain(
 
 
 def _ranges(kind: str, offsets: Sequence[tuple[int, Offset]]) -> list[Difference]:
-    """Offsets that follow each other, as one."""
+    """Join consecutive offsets to one difference."""
     found: list[Difference] = []
     for partition, offset in offsets:
         last = found[-1] if found else None

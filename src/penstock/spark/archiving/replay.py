@@ -1,12 +1,11 @@
-"""`penstock replay`: an archived topic brought back, in order, into a topic.
+"""`penstock replay`: writes an archived topic back to a topic, in order.
 
-Each partition's records go to the partition of the same number, with their keys, values, headers and times. They go in
-transactions of some megabytes, and each transaction also notes, in a consumer group, the offset in the archive up to
-which it has come. Records and position count together or not at all, so a replay that was interrupted in whatever way
-goes on exactly where its last transaction ended; and because both runs have the same transactional id, nothing of the
-first can come in late.
+Records are written to the partition with the same number, with their keys, values, headers and timestamps, in
+transactions of some megabytes. Each transaction also commits its position in the archive to a consumer group. Records
+and position are committed atomically, so an interrupted replay continues exactly after its last transaction. All
+runs have the same transactional id, so a new run fences the previous one.
 
-Spark is not needed for this: the files are in order already, and one process fills a network.
+This needs no Spark: the files are in order, and one process can saturate a network.
 """
 
 import time
@@ -44,7 +43,7 @@ from penstock.spark.writing.column_producer import ColumnProducer
 from penstock.spark.writing.sink_options import SinkOptions
 
 CHUNK_BYTES: Final = 16 << 20
-"""Of one transaction: long against what beginning and ending it takes, short against its timeout."""
+"""Size of a transaction: large relative to its overhead, small relative to its timeout."""
 
 TRANSACTION_TIMEOUT_MS: Final = 60_000
 
@@ -61,7 +60,7 @@ class ReplayJob:
 
     @property
     def group(self) -> str:
-        """Where the position is kept; also the transactional id."""
+        """Consumer group of the position; also the transactional id."""
         return f"penstock-replay-{self.topic}"
 
 
@@ -69,19 +68,19 @@ class Replayed(NamedTuple):
     records: int
     bytes: int
     skipped: int
-    """Partitions that were there already, whole."""
+    """Partitions that were complete before."""
     is_resumed: bool
     warning: str = ""
 
 
 def replay(job: ReplayJob, on_progress: Callable[[int], None] = lambda _: None) -> Replayed:
-    """Bring back what is not back yet."""
+    """Replay all records that are not in the topic yet."""
     archive = the_archive(job.directory)
     files = files_of(job.directory)
     with Cluster(parse_servers(job.server)) as cluster:
         warning = _prepare_topic(cluster, job, archive, files)
         bumps = uses_epoch_bumps(cluster)
-        # From here on an earlier run, should it still be there, can add nothing more.
+        # From here on an earlier run that may still be active is fenced.
         init_transactions(cluster, job.group, TRANSACTION_TIMEOUT_MS)
         positions, is_resumed = _positions(cluster, job, archive, files)
         records = size = skipped = 0
@@ -99,7 +98,7 @@ def replay(job: ReplayJob, on_progress: Callable[[int], None] = lambda _: None) 
 
 
 def _mark(archive: Archive) -> str:
-    """What is noted with a position, so that another archive's is not taken for it."""
+    """Metadata of the committed position, which identifies the archive."""
     return f"{archive.topic} {archive.topic_id}"
 
 
@@ -109,11 +108,11 @@ def _mark(archive: Archive) -> str:
 def _prepare_topic(
     cluster: Cluster, job: ReplayJob, archive: Archive, files: dict[int, list[ArchiveFile]]
 ) -> str:
-    """Make the topic, or see that the archive fits into it; return what the user should know."""
+    """Create the topic, or check that the archive fits into it; return a warning for the user."""
     needed = max([archive.partitions, *(each + 1 for each in files)])
     [info] = describe_topics(cluster, [job.topic])
     if info.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        # Records keep their times: with the usual retention old ones would be deleted as soon as they are back.
+        # Records keep their timestamps: with the usual retention old ones would be deleted at once.
         [outcome] = create_topics(cluster, [NewTopic(job.topic, needed, configs={_RETENTION: "-1"})])
         if outcome.error is not None and outcome.error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
             raise outcome.error
@@ -127,7 +126,7 @@ def _prepare_topic(
     configs = {each.name: each.value for each in described}
     if configs.get(_STAMPS) == "LogAppendTime":
         raise ArchiveFault(
-            f"topic {job.topic} has {_STAMPS}=LogAppendTime, expected CreateTime: it would not keep the records' times"
+            f"topic {job.topic} has {_STAMPS}=LogAppendTime, expected CreateTime, which keeps the records' timestamps"
         )
     return _retention_warning(job, configs.get(_RETENTION), files)
 
@@ -139,13 +138,13 @@ def _retention_warning(job: ReplayJob, retention_ms: str | None, files: dict[int
     oldest = min((each.cast(pa.int64()).as_py() // 1000 for each in firsts if each.is_valid), default=None)
     if oldest is None or oldest >= time.time() * 1000 - int(retention_ms):
         return ""
-    return f"topic {job.topic} has {_RETENTION}={retention_ms}: records that are older will be deleted again"
+    return f"topic {job.topic} has {_RETENTION}={retention_ms}: older records will be deleted again"
 
 
 def _positions(
     cluster: Cluster, job: ReplayJob, archive: Archive, files: dict[int, list[ArchiveFile]]
 ) -> tuple[dict[TopicPartition, Offset], bool]:
-    """Where to go on in each partition; noted before the first record goes, so that a next run knows its own."""
+    """The position of each partition; committed before the first record, so that the next run recognises it."""
     wanted = {TopicPartition(job.topic, each): listed[0].first for each, listed in files.items()}
     noted = {each: at for each, at in fetch_offsets(cluster, job.group).items() if each.topic == job.topic}
     for each, at in noted.items():
@@ -155,8 +154,8 @@ def _positions(
     for each, found in ends.items():
         if found.offset > 0:
             raise ArchiveFault(
-                f"topic {job.topic} has records in partition {each.partition} that no replay has put there, "
-                "expected an empty topic, or one that does not exist"
+                f"topic {job.topic} has records in partition {each.partition} that no replay wrote, "
+                "expected an empty or missing topic"
             )
     if fresh:
         commit_offsets(cluster, job.group, fresh)
@@ -200,7 +199,7 @@ def _send(
     *,
     epoch_bumps: bool,
 ) -> int:
-    """One transaction: rows, and the position behind them."""
+    """Write rows and the position after them in one transaction."""
     identity = init_transactions(cluster, job.group, TRANSACTION_TIMEOUT_MS)
     transaction = OpenTransaction(job.group, identity.producer_id, identity.epoch)
     options = SinkOptions(tuple(parse_servers(job.server)), codec=job.codec)
@@ -215,7 +214,7 @@ def _send(
     gone = end_transactions(cluster, [transaction], commit=True, epoch_bumps=epoch_bumps)
     if gone:
         raise ArchiveFault(
-            f"another replay into topic {job.topic} has begun, or this one took longer than "
+            f"another replay into topic {job.topic} has started, or this one took longer than "
             f"{TRANSACTION_TIMEOUT_MS // 1000} s for {CHUNK_BYTES >> 20} MB: nothing is lost, run it again"
         )
     return producer.bytes

@@ -1,17 +1,27 @@
 """Pipelines: one file declares sources, queries and sinks; `penstock pipeline` runs it on Spark.
 
-    load        YAML and Python files            build       from the model to Spark's streaming queries
-    declare     a pipeline in Python             codec       values of records to columns, and back
-    file_keys   the keys of a file (pydantic)    options     options of the Spark source and sink
-    parse       from the file to the model       tables      Delta tables, each micro-batch once
-    spec        the model                        packaging   what executors need
-    graph       what a query reads               run         all flows in one session: start, watch, stop
-    ddl         schemas, without Spark           progress    a query's progress as numbers
-    brokers     whether brokers answer           lag         how far the flows are behind
-    errors      problems and exceptions          state       the lock and the status of a run
-    checkpoint  a flow's position by its files   checkpoint_compat  whether a checkpoint fits the file
+    load               loads YAML and Python files
+    declare            the Python API
+    file_keys          the keys of a file (pydantic)
+    parse              builds the model of a file
+    spec               the model
+    graph              finds the tables that a query reads
+    ddl                checks schemas without Spark
+    errors             problems and exceptions
+    build              builds Spark's streaming queries from the model
+    codec              converts between record values and columns
+    options            options of the Spark source and sink
+    tables             writes Delta tables, each micro-batch once
+    packaging          creates the session; ships packages to executors
+    run                starts, watches and stops all flows in one session
+    progress           progress of a query as numbers
+    brokers            checks that brokers answer
+    lag                lag of the flows
+    state              lock and status file of a run
+    checkpoint         reads a flow's position from its checkpoint
+    checkpoint_compat  checks that a checkpoint belongs to its flow
 
-A file is checked without Spark, then analysed by Spark, then run. Everything that a run leaves behind is under the
+A file is checked without Spark, then analysed by Spark, then run. All files of a run are in the
 pipeline's checkpoint directory.
 """
 

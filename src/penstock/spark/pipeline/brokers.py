@@ -1,4 +1,4 @@
-"""Whether the brokers of a pipeline are there, asked before Spark is started: that takes seconds, this does not."""
+"""Checks that a pipeline's brokers answer, before Spark starts, which takes seconds."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -18,7 +18,7 @@ PATIENCE: Final = ClientSettings(
 
 
 def check_brokers(spec: PipelineSpec, servers: str) -> None:
-    """Raises CannotRun where none of the brokers answers from which a flow reads, or to which it writes."""
+    """Raise CannotRun if the brokers of a source or sink do not answer."""
     places: dict[str, tuple[str, ...]] = {}
     for at, path in _used(spec, servers):
         places.setdefault(at, path)
@@ -28,13 +28,13 @@ def check_brokers(spec: PipelineSpec, servers: str) -> None:
                 cluster.refresh([])
         except NETWORK_ERRORS as error:
             raise CannotRun(
-                f"{spec.where(*path)}: no broker answers at {at} ({error}): start one with `penstock up`, or say "
-                "where it is, with `bootstrap` in the file or with --server"
+                f"{spec.where(*path)}: no broker answers at {at} ({error}): start one with `penstock up`, or set "
+                "its address with `bootstrap` in the file or with --server"
             ) from error
 
 
 def _used(spec: PipelineSpec, servers: str) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Brokers, and where the file has something at them."""
+    """Brokers with the keys of the file that use them."""
     for flow in spec.flows:
         for thing in needed(spec, flow.query):
             if isinstance(thing, Source) and isinstance(thing.reads, TopicSource):

@@ -1,7 +1,7 @@
-"""From the model to Spark: sources and views become temporary views, a flow becomes a streaming query.
+"""Builds Spark queries from the model: sources and views become temporary views, a flow becomes a streaming query.
 
-Each flow is built by itself, with sources of its own: so each has its own position, and its own consumer group to
-show it. Errors of Spark about a query name its line in the file.
+Each flow is built separately with its own sources, so each has its own position and its own consumer group.
+Spark's errors about a query get its line in the file.
 """
 
 import sys
@@ -45,14 +45,14 @@ Gate = Callable[[BatchFunction], BatchFunction]
 
 class Builder:
     def __init__(self, spec: PipelineSpec, spark: "SparkSession", *, servers: str | None = None) -> None:
-        """`servers` are used instead of the pipeline's own `bootstrap`, not instead of that of a source or a sink."""
+        """`servers` override the pipeline's `bootstrap`, but not that of a source or sink."""
         self._spec = spec
         self._spark = spark
         self._servers = servers or spec.bootstrap or SERVERS_DEFAULT
         _carry_along(spec)
 
     def rows(self, flow: Flow) -> "DataFrame":
-        """What a flow writes; raises BadPipeline where Spark refuses it."""
+        """The rows that a flow writes; raises BadPipeline if Spark rejects the query."""
         for thing in needed(self._spec, flow.query):
             if isinstance(thing, Source):
                 with self._told("sources", thing.name):
@@ -68,7 +68,7 @@ class Builder:
             return self._fitted(flow, rows)
 
     def check(self, flow: Flow, rows: "DataFrame") -> None:
-        """Whether Spark can run this in the flow's mode; where Spark tells that only at the start, nothing."""
+        """Check that Spark supports the flow's mode, as far as Spark can tell before the start."""
         jdf = getattr(rows, "_jdf", None)
         if jdf is None:
             return
@@ -87,9 +87,9 @@ class Builder:
         once: bool,
         gate: Gate = lambda function: function,
     ) -> "DataStreamWriter":
-        """The query, ready to be started. `flow_id` is the same for as long as the flow's checkpoint lives.
+        """The query, ready to start. `flow_id` identifies the flow's checkpoint.
 
-        `gate` is put around functions that are given batches.
+        `gate` wraps functions that get batches.
         """
         from .tables import appended, console, upserted  # noqa: PLC0415
 
@@ -118,7 +118,7 @@ class Builder:
         return self._to_topic(writer, flow, sink, gate)
 
     def query_name(self, flow: Flow) -> str:
-        """What the query is called in Spark, and its consumer group at the brokers."""
+        """Name of the query in Spark, and of its consumer group."""
         return group_of(self._spec, flow)
 
     # Sources.
@@ -181,9 +181,9 @@ class Builder:
                     if column not in rows.columns:
                         raise Unfit(
                             key,
-                            f"{column!r} is no column of the query, expected some of {', '.join(rows.columns)}",
+                            f"{column!r} is not a column of the query, expected some of {', '.join(rows.columns)}",
                         )
-        _ = rows.schema  # a query that is not analysed yet, as with Spark Connect, is analysed here
+        _ = rows.schema  # makes Spark Connect analyse the query
         return rows
 
     def _to_topic(
@@ -198,7 +198,7 @@ class Builder:
 
     @contextmanager
     def _told(self, *path: str) -> Iterator[None]:
-        """Errors inside name this place in the file."""
+        """Add the line of this key to errors inside."""
         try:
             yield
         except BadPipeline:
@@ -213,7 +213,7 @@ class Builder:
 
 
 def _carry_along(spec: PipelineSpec) -> None:
-    """Send functions of the pipeline's file to executors as they are: there is no such file to import there."""
+    """Pickle functions of the pipeline's file by value: executors cannot import the file."""
     from pyspark.cloudpickle import register_pickle_by_value  # noqa: PLC0415
 
     queries = [*(each.query for each in spec.views), *(each.query for each in spec.flows)]
@@ -225,7 +225,7 @@ def _carry_along(spec: PipelineSpec) -> None:
 
 
 def is_function(flow: Flow) -> bool:
-    """Whether batches are given to a function in this process."""
+    """Whether batches are passed to a function in this process."""
     if isinstance(flow.sink, DeltaSink):
         return bool(flow.sink.upsert)
     return isinstance(flow.sink, BatchSink | ConsoleSink) or (
@@ -243,7 +243,7 @@ def _timed(rows: "DataFrame", watermark: Watermark | None, deduplicate: tuple[st
         if watermark.column not in rows.columns:
             raise Unfit(
                 "watermark",
-                f"{watermark.column!r} is no column of it, expected one of {', '.join(rows.columns)}",
+                f"{watermark.column!r} is not one of its columns, expected one of {', '.join(rows.columns)}",
             )
         rows = rows.withWatermark(watermark.column, watermark.delay)
     if deduplicate:
@@ -251,7 +251,7 @@ def _timed(rows: "DataFrame", watermark: Watermark | None, deduplicate: tuple[st
             if column not in rows.columns:
                 raise Unfit(
                     "deduplicate",
-                    f"{column!r} is no column of it, expected some of {', '.join(rows.columns)}",
+                    f"{column!r} is not one of its columns, expected some of {', '.join(rows.columns)}",
                 )
         if any("spark.watermarkDelayMs" in field.metadata for field in rows.schema.fields):
             return rows.dropDuplicatesWithinWatermark(list(deduplicate))

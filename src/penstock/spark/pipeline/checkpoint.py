@@ -1,8 +1,8 @@
-"""Where a flow is by its checkpoint, read without Spark: for a status before its first batch has ended.
+"""Reads a flow's position from its checkpoint without Spark, for the status before its first batch has ended.
 
-Spark writes the end of a batch to `offsets/N` before it begins, and `commits/N` when it is done. `offsets/N` is a line
-with a version, one of Spark's own JSON, and one for each source. The end of the first batch carries its start as well
-(`penstock.spark.reading.stream`).
+Spark writes the end of a batch to `offsets/N` before the batch starts, and `commits/N` when it is done. `offsets/N`
+has a line with a version, one with JSON of Spark, and one for each source. The end of the first batch includes its
+start (`penstock.spark.reading.stream`).
 """
 
 import json
@@ -18,7 +18,7 @@ FILE_BYTES_MAX: Final = 50_000_000
 
 
 def positions_in(spec: PipelineSpec, flow: Flow) -> Positions | None:
-    """Up to where a flow has read and written topics; None where it has not begun, or its checkpoint is elsewhere."""
+    """The position of a flow in its topics; None if it has not started, or its checkpoint is not on this machine."""
     checkpoint = spec.checkpoint_of(flow.name)
     if is_uri(checkpoint):
         return None

@@ -1,14 +1,13 @@
-"""Whether a flow's checkpoint belongs to the flow as the file has it now.
+"""Checks that a flow's checkpoint belongs to the flow in the file.
 
-Spark keeps positions by the place of a source in the query, not by its name: after a change of sources it would go on
-with the positions of others, or fail with a puzzle. So a flow's checkpoint holds a note of what it was begun with, and
-a start compares. What state a query keeps is compared by Spark itself, as far as its types go.
+Spark stores positions by the index of a source in the query, not by its name: after a change of sources it would use
+the positions of others, or fail with an obscure error. So a flow's checkpoint has a note with its sources, sink and
+mode, which every start compares. Spark itself compares the types of state.
 
-The note also has an id of its own. It lives and dies with the checkpoint: sinks remember by it which batches they
-have, and a checkpoint that is begun anew counts its batches from 0 again. A table to which rows are added and that an
-earlier checkpoint has written would get wrong by that: Spark's Parquet sink takes the new batch 0 for one that it
-has, and leaves it out; a Delta table would have every row twice. So a flow does not begin anew while its table is
-there.
+The note also has an id, which is deleted with the checkpoint. Sinks record batches under this id, because a new
+checkpoint counts its batches from 0 again. A new checkpoint and an existing table would give wrong results: Spark's
+Parquet sink skips the new batch 0 as a duplicate, and a Delta table gets every row twice. So a flow without a
+checkpoint does not start while its table exists.
 """
 
 import json
@@ -29,29 +28,29 @@ if TYPE_CHECKING:
 NOTE = "penstock.json"
 NOTE_BYTES_MAX = 1_000_000
 PARQUET_LOG = "_spark_metadata"
-"""Where Spark's file sink notes the batches that a directory has."""
+"""Directory in which Spark's file sink records its batches."""
 _ALIAS = re.compile(r"SubqueryAlias ([A-Za-z_]\w*)\b")
 
 
 @dataclass(frozen=True)
 class FlowIdentity:
     flow_id: str
-    """PIPELINE.FLOW/, and what no other has: a table tells by the first part whose it is, by all of it when."""
+    """PIPELINE.FLOW/ and a unique suffix: in a table, the first part identifies the flow, all of it the checkpoint."""
     sources: tuple[str, ...]
-    """In the order of the plan; one that is read twice is there twice."""
+    """In the order of the plan; a source that is read twice is listed twice."""
     sink: str
     mode: str
 
 
 def check_identity(spec: PipelineSpec, flow: Flow, rows: "DataFrame") -> FlowIdentity:
-    """The note of a flow's checkpoint, new or as it was. Raises CannotRun where it no longer fits; writes nothing."""
+    """The note of a flow's checkpoint, existing or new. Raises CannotRun if it does not match; writes nothing."""
     sources = tuple(streams_in(spec, rows))
     file = _file(spec, flow)
     old = _read(file)
     if old is None and not is_uri(spec.checkpoint) and _has_begun(spec, flow):
         raise CannotRun(
-            f"{spec.checkpoint_of(flow.name)} is a checkpoint of something else: it has no {NOTE}; "
-            "expected an empty directory, or one that this flow has begun"
+            f"{spec.checkpoint_of(flow.name)} is not a checkpoint of this flow: it has no {NOTE}; "
+            "expected an empty directory, or one that this flow created"
         )
     if old is None or not _has_begun(spec, flow):
         if not is_uri(spec.checkpoint):
@@ -66,15 +65,15 @@ def check_identity(spec: PipelineSpec, flow: Flow, rows: "DataFrame") -> FlowIde
     ):
         if before != after:
             raise CannotRun(
-                f"{spec.where('flows', flow.name)}: flow {flow.name} now {what} {after}, and its checkpoint was begun "
-                f"with {before}: change it back, give the flow another name, or remove "
-                f"{spec.checkpoint_of(flow.name)}, and its table if it has one, to begin anew"
+                f"{spec.where('flows', flow.name)}: flow {flow.name} now {what} {after}, but its checkpoint was "
+                f"created with {before}: change it back, give the flow another name, or remove "
+                f"{spec.checkpoint_of(flow.name)}, and its table if it has one, to start over"
             )
     return now
 
 
 def _check_table(spec: PipelineSpec, flow: Flow) -> None:
-    """Whether a flow that begins adds to nothing that it has written with another checkpoint."""
+    """Raise CannotRun if a flow without a checkpoint would add to its table of another checkpoint."""
     sink = flow.sink
     if isinstance(sink, ParquetSink):
         is_there = not is_uri(sink.path) and _has_batches(Path(sink.path) / PARQUET_LOG)
@@ -87,7 +86,7 @@ def _check_table(spec: PipelineSpec, flow: Flow) -> None:
     if is_there:
         raise CannotRun(
             f"{spec.where('flows', flow.name, 'to')}: flow {flow.name} has no checkpoint, and {sink.path} has rows "
-            "that were written with another one: remove that directory as well to begin anew, name another directory, "
+            "that were written with another one: remove that directory as well to start over, name another directory, "
             f"or restore the checkpoint in {spec.checkpoint_of(flow.name)}"
         )
 
@@ -113,7 +112,7 @@ def save_identity(spec: PipelineSpec, flow: Flow, identity: FlowIdentity) -> Non
 
 
 def replace(file: Path, text: str) -> None:
-    """A file replaced whole, or not at all, and there after a crash."""
+    """Replace a file atomically and durably."""
     beside = file.with_name(f".{file.name}.{os.getpid()}")
     with beside.open("w", encoding="utf-8") as handle:
         handle.write(text)
@@ -147,7 +146,7 @@ def _file(spec: PipelineSpec, flow: Flow) -> Path:
 
 
 def _has_begun(spec: PipelineSpec, flow: Flow) -> bool:
-    """Whether Spark has positions there; elsewhere than on this machine it is taken for granted."""
+    """Whether Spark has positions there; assumed for directories on other machines."""
     checkpoint = spec.checkpoint_of(flow.name)
     if is_uri(checkpoint):
         return True
@@ -167,5 +166,5 @@ def _read(file: Path) -> FlowIdentity | None:
         return None
     except (ValueError, KeyError, TypeError) as error:
         raise CannotRun(
-            f"{file}: is no flow's note ({error}), expected JSON with flow_id, sources, sink and mode"
+            f"{file}: is not a flow's note ({error}), expected JSON with flow_id, sources, sink and mode"
         ) from error

@@ -1,11 +1,11 @@
-"""Values of records to columns, and columns to values of records.
+"""Converts values of records to columns, and back.
 
-source, value: json     the schema's columns, and the record's own as _key, _topic, _partition, _offset, ...
+source, value: json     the schema's columns, and those of the record as _key, _topic, _partition, _offset, ...
 source, value: string   key, value, topic, partition, offset, ... with the value as text
 source, value: raw      the same, with the value as bytes
 sink, value: json       one object of all columns; `key` names the column that becomes the key, as text
 sink, value: string     one column
-sink, value: raw        nothing is done: the query has the columns key, value, headers, ... of a record
+sink, value: raw        unchanged: the query has the columns key, value, headers, ... of a record
 """
 
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 CORRUPT = "_corrupt"
-"""Where `bad_records: keep` shows the text that could not be read; null in good rows."""
+"""Column for the text of a bad record with `bad_records: keep`; null in good rows."""
 
 _TYPES = {
     "key": "BINARY",
@@ -33,7 +33,7 @@ _TYPES = {
 
 
 class Unfit(Exception):
-    """Columns that cannot be read or written as the file says; `key` is the key of the file that says it."""
+    """Columns do not fit the file; `key` is the key of the file that requires them."""
 
     def __init__(self, key: str, sentence: str) -> None:
         super().__init__(sentence)
@@ -41,7 +41,7 @@ class Unfit(Exception):
 
 
 def wanted_schema(source: TopicSource) -> str:
-    """The columns of a record that are used: what is not asked for is not decoded."""
+    """The columns of a record that are decoded."""
     wanted = {"value", *source.metadata}
     return ", ".join(f"`{name}` {kind}" for name, kind in _TYPES.items() if name in wanted)
 
@@ -57,12 +57,14 @@ def decode(records: "DataFrame", source: TopicSource) -> "DataFrame":
         value = F.col("value").cast("string") if source.value == "string" else F.col("value")
         at = 1 if "key" in source.metadata else 0
         return records.select(*columns[:at], value.alias("value"), *columns[at:])
-    assert source.schema is not None  # as was checked
+    assert source.schema is not None  # checked in `parse`
     schema = columns_of(source.schema, "schema")
     taken = {f"_{name}".lower() for name in source.metadata} | {CORRUPT}
     for name in schema.names:
         if name.lower() in taken:
-            raise Unfit("schema", f"has the column {name}, which is the record's own; expected another name")
+            raise Unfit(
+                "schema", f"has the column {name}, which is a column of the record; expected another name"
+            )
     options = {"mode": "FAILFAST"}
     if source.bad_records != "fail":
         schema = StructType(schema.fields).add(CORRUPT, "string")
@@ -74,13 +76,13 @@ def decode(records: "DataFrame", source: TopicSource) -> "DataFrame":
 
 
 def columns_of(schema: str, key: str) -> "StructType":
-    """The columns that a file's `schema` says, as Spark reads it; `key` is where it says so."""
+    """Parse a `schema` of the file with Spark; `key` is its key."""
     from pyspark.sql.types import StructType  # noqa: PLC0415
 
     try:
         columns = StructType.fromDDL(schema)
     except Exception as error:
-        raise Unfit(key, f"{shown(schema)} is no list of columns: {one_sentence(error)}") from error
+        raise Unfit(key, f"{shown(schema)} is not a list of columns: {one_sentence(error)}") from error
     if not isinstance(columns, StructType):
         raise Unfit(key, f"{shown(schema)} is one type, expected columns: `id BIGINT, name STRING`")
     return columns
@@ -95,7 +97,7 @@ def _coded(name: str, source: TopicSource) -> "Column":
     text = column.cast("string")
     if source.key == "string":
         return text
-    assert source.key_schema is not None  # as was checked
+    assert source.key_schema is not None  # checked in `parse`
     return F.from_json(text, columns_of(source.key_schema, "key_schema"))
 
 
@@ -112,7 +114,7 @@ def encode(rows: "DataFrame", sink: TopicSink) -> "DataFrame":
         return rows
     for key, name in (("key", sink.key), ("column", sink.column if sink.value == "string" else None)):
         if name is not None and name not in names:
-            raise Unfit(key, f"{name!r} is no column of the query, expected one of {', '.join(names)}")
+            raise Unfit(key, f"{name!r} is not a column of the query, expected one of {', '.join(names)}")
     if sink.value == "string":
         value = F.col(f"`{sink.column}`").cast("string")
     else:

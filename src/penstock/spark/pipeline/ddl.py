@@ -1,7 +1,7 @@
-"""A schema as SQL writes it, looked at without Spark: `id BIGINT, tags ARRAY<STRING>, at TIMESTAMP NOT NULL`.
+"""Checks a schema in SQL syntax without Spark: `id BIGINT, tags ARRAY<STRING>, at TIMESTAMP NOT NULL`.
 
-Spark reads schemas, and has the last word. Here are found the mistakes that people make: a bracket that is not
-closed, a column without a type, a type that there is not.
+Spark parses schemas and decides. This module finds common mistakes early: a bracket that is not
+closed, a column without a type, an unknown type.
 """
 
 import difflib
@@ -40,8 +40,8 @@ _EXPECTED = "expected columns with types, such as `id BIGINT, tags ARRAY<STRING>
 
 
 def wrong_in_schema(schema: str) -> str | None:
-    """What is wrong with a schema, as far as it can be seen here."""
-    text = _COMMENT.sub("''", _NAME.sub("name", schema))  # what is quoted may have any mark in it
+    """The mistakes of a schema that can be found here."""
+    text = _COMMENT.sub("''", _NAME.sub("name", schema))  # quoted text may contain any character
     opened: list[str] = []
     for mark in re.findall(r"[<>()]", text):
         if mark in "<(":
@@ -63,7 +63,7 @@ def _wrong_columns(schema: str, text: str) -> Iterator[str]:
         if kind.lower() not in TYPES:
             near = difflib.get_close_matches(kind.lower(), sorted(TYPES), 1)
             hint = f"did you mean {near[0].upper()}?" if near else _EXPECTED
-            yield f"{shown(schema)} has {kind} for a type, which there is not; {hint}"
+            yield f"{shown(schema)} has the unknown type {kind}; {hint}"
         elif kind.lower() == "struct" and rest.startswith("<"):
             inner = rest[1 : rest.rindex(">")]
             if inner.strip():
@@ -71,7 +71,7 @@ def _wrong_columns(schema: str, text: str) -> Iterator[str]:
 
 
 def _parts(text: str) -> Iterator[str]:
-    """What is between the commas that are in no bracket."""
+    """Split at the commas outside of brackets."""
     depth = start = 0
     for at, mark in enumerate(text):
         depth += (mark in "<(") - (mark in ">)")

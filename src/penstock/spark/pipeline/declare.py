@@ -1,4 +1,4 @@
-"""A pipeline in Python: the same keys as in YAML, and functions where YAML has SQL.
+"""Declares a pipeline in Python: the same keys as in YAML, and functions instead of SQL.
 
     pipeline = Pipeline("orders", checkpoint="state")
     pipeline.source("orders", topic="orders", value="json", schema="id BIGINT, amount DOUBLE")
@@ -9,8 +9,8 @@
 
     pipeline.flow("alerts", reads="big", to={"topic": "alerts", "key": "id"})
 
-A function's parameters say what it reads: sources and views by their names, and `spark` for the session. Almost
-nothing is checked here: the file is checked as a whole when it has been read, with the line of each call.
+A function's parameters are the names of the sources and views that it reads, and `spark` for the session. Almost
+nothing is checked here: the whole file is checked after it has run, with the line of each call.
 """
 
 import sys
@@ -55,7 +55,7 @@ class Pipeline:
             self._lines[key,] = site.line
 
     def source(self, name: str, **keys: Any) -> None:
-        """Rows come from here: `topic=`, `pattern=`, `files=` or `rate=`, and the other keys of a source."""
+        """Declare a source: `topic=`, `pattern=`, `files=` or `rate=`, and the other keys of a source."""
         self._add("sources", name, keys, _caller())
 
     @overload
@@ -66,7 +66,7 @@ class Pipeline:
     def view(self, name: str | None = None, **keys: Any) -> Callable[[Function], Function]: ...
 
     def view(self, name: Any = None, **keys: Any) -> Any:
-        """A name for a query: `view("big", sql="SELECT ...")`, or a decorator of a function that returns it."""
+        """Declare a view: `view("big", sql="SELECT ...")`, or as a decorator of a function that returns the rows."""
         site = _caller()
         if callable(name):
             return self._decorated("views", None, keys, site)(name)
@@ -76,7 +76,7 @@ class Pipeline:
         return self._decorated("views", name, keys, site)
 
     def flow(self, name: str | None = None, **keys: Any) -> Any:
-        """Rows go somewhere: `flow("alerts", reads="big", to={...})`, or a decorator of a function."""
+        """Declare a flow: `flow("alerts", reads="big", to={...})`, or as a decorator of a function."""
         site = _caller()
         if "sql" in keys or "reads" in keys:
             self._add("flows", name, keys, site)
@@ -84,7 +84,7 @@ class Pipeline:
         return self._decorated("flows", name, keys, site)
 
     def each_batch(self, name: str | None = None, **keys: Any) -> Callable[[Function], Function]:
-        """A decorator of a function that is given each micro-batch and its number: `def upsert(batch, batch_id)`."""
+        """Decorate a function that gets each micro-batch and its number: `def upsert(batch, batch_id)`."""
         site = _caller()
 
         def decorate(function: Function) -> Function:
@@ -94,7 +94,7 @@ class Pipeline:
         return decorate
 
     def declared(self) -> tuple[dict[str, Any], Lines]:
-        """What was declared, as the data of a YAML file would be, and the lines of it."""
+        """The declarations as the data of a YAML file, and their lines."""
         whole = {key: value for key, value in self._data.items() if value is not None}
         return whole | {key: value for key, value in self._parts.items() if value}, self._lines
 
@@ -123,6 +123,6 @@ class Pipeline:
 
 
 def _caller() -> CallSite:
-    """Where the file calls a method of its pipeline."""
+    """The line of the file that calls a method of its pipeline."""
     frame = sys._getframe(2)
     return CallSite(frame.f_code.co_filename, frame.f_lineno)

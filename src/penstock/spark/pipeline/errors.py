@@ -1,7 +1,7 @@
 """Problems of pipeline files and exceptions of runs, each as a sentence for the user.
 
-Spark's own exceptions are pages: a class in brackets, a plan, a stack of Java and one of Python. `one_sentence`
-finds the part that a person needs.
+Spark's exceptions are long: a class in brackets, a plan, stacks of Java and Python. `one_sentence`
+extracts the message.
 """
 
 import re
@@ -11,21 +11,21 @@ from typing import NamedTuple
 
 
 class Problem(NamedTuple):
-    """One thing that is wrong with a file."""
+    """A problem of a file."""
 
     where: str
-    """The file, and the line where it is known: `orders.yaml:12`."""
+    """The file, and the line if known: `orders.yaml:12`."""
     key: str
-    """The way to the value, `sources.orders.value`; empty for the file as a whole."""
+    """Path of the value, `sources.orders.value`; empty for the whole file."""
     sentence: str
-    """The value that was found, and what was expected."""
+    """The value found, and what was expected."""
 
     def __str__(self) -> str:
         return ": ".join(part for part in (self.where, self.key, self.sentence) if part)
 
 
 class BadPipeline(Exception):
-    """A file that cannot be run as it stands; it has at least one problem."""
+    """A file is invalid; it has at least one problem."""
 
     def __init__(self, problems: list[Problem]) -> None:
         super().__init__("\n".join(str(each) for each in problems))
@@ -33,7 +33,7 @@ class BadPipeline(Exception):
 
 
 class Problems:
-    """What is wrong with one file, collected so that one check reports everything."""
+    """Collects the problems of a file, so that one check reports all."""
 
     def __init__(self, file: Path, lines: Mapping[tuple[str, ...], int]) -> None:
         self.found: list[Problem] = []
@@ -49,7 +49,7 @@ class Problems:
 
 
 def shown(value: object) -> str:
-    """A value in a sentence, short."""
+    """A value, shortened for a sentence."""
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
 
@@ -61,7 +61,7 @@ def one_of(names: Iterable[str]) -> str:
 
 
 class CannotRun(Exception):
-    """The file is sound, and still cannot be run here; the message is one sentence."""
+    """The file is valid but cannot run here; the message is one sentence."""
 
 
 class FlowFailed(Exception):
@@ -74,15 +74,15 @@ class FlowFailed(Exception):
 
 
 TOO_SLOW = "Python worker failed to connect back"
-"""Spark gives a Python process ten seconds to start, and a loaded machine may need more."""
+"""Spark's error if a Python process needs more than ten seconds to start, as on a busy machine."""
 
 BUSY = (
-    f"{TOO_SLOW}: the machine is too busy to start Spark's Python processes in the 10 seconds that they have; "
-    "nothing is lost, run it again when there is less beside it"
+    f"{TOO_SLOW}: the machine is too busy to start Spark's Python processes within 10 seconds; "
+    "nothing is lost, run it again with less load on the machine"
 )
 
 NO_WATERMARK = (
-    "an aggregation in mode append gives a group when it can no longer change, which takes a watermark: expected "
+    "an aggregation in mode append writes a group when it can no longer change, which needs a watermark: expected "
     "`mode: update`, or a `watermark` at its source or view with that column, or a window over it, in GROUP BY"
 )
 
@@ -101,7 +101,7 @@ _PLAIN_ERRORS = ("ValueError", "RuntimeError", "Exception", "AssertionError")
 
 
 def one_sentence(error: object) -> str:
-    """What an exception of Spark says, without its class, its plan and its stacks."""
+    """The message of a Spark exception, without its class, plan and stacks."""
     text = str(error).replace("\r\n", "\n").strip()
     if TOO_SLOW in text:
         return BUSY
@@ -124,9 +124,9 @@ def one_sentence(error: object) -> str:
 
 
 def _raised_in_python(text: str) -> str | None:
-    """What the worker, or the user's function, raised: the line at the end of a stack of Python.
+    """The exception of the worker or the user's function: the last line of a Python stack.
 
-    An exception that came while another was handled has both stacks, one after the other; its own is the last.
+    If an exception was raised while another was handled, the text has both stacks; its own is the last.
     """
     lines = text[text.index(_STACK) :].split("\n")
     raised, goes_on = None, True

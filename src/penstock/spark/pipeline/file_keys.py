@@ -1,7 +1,7 @@
-"""The keys of a pipeline file as pydantic models: which keys each part has, and what one value may be.
+"""The keys of a pipeline file as pydantic models: the keys of each part, and the valid values of each key.
 
-`validated` turns pydantic's errors into problems with the line of the key, all of them at once. What concerns several
-values, such as a schema that goes with JSON only, is checked in `parse`.
+`validated` turns pydantic's errors into problems with the line of the key, all of them at once. `parse` checks rules
+about several values, such as a schema that is only valid with JSON.
 """
 
 import difflib
@@ -27,14 +27,14 @@ from .errors import Problems, one_of, shown
 from .spec import AVAILABLE_NOW, METADATA_ALL, is_interval, is_uri
 
 TEXT_CHARS_MAX = 100_000
-"""Of one value; a query of a few thousand lines still fits."""
+"""Maximum length of a value; enough for a query of a few thousand lines."""
 
 
 # Kinds of values. A validator raises ValueError with a sentence about the value.
 
 
 def _matches(pattern: str, what: str) -> AfterValidator:
-    return _fits(re.compile(pattern).fullmatch, f"is no {what}")
+    return _fits(re.compile(pattern).fullmatch, f"is not a {what}")
 
 
 def _fits(is_valid: Callable[[str], object], complaint: str) -> AfterValidator:
@@ -51,12 +51,12 @@ def _one_or_more(value: object) -> object:
     """One text, or a list of them without duplicates."""
     items = tuple(value) if isinstance(value, list | tuple) else (value,)
     if len(set(map(repr, items))) != len(items):
-        raise ValueError(f"{shown(value)} has something twice, expected each once")
+        raise ValueError(f"{shown(value)} has duplicates, expected each item once")
     return items
 
 
 def _settings(value: object) -> object:
-    """Names with plain values, as Spark takes them: as text."""
+    """Names with plain values, converted to text for Spark."""
     if not isinstance(value, Mapping):
         return value
     return {
@@ -78,7 +78,7 @@ def _pattern(value: str) -> str:
     try:
         re.compile(value)
     except re.error as error:
-        raise ValueError(f"{shown(value)} is no regular expression: {error}") from None
+        raise ValueError(f"{shown(value)} is not a regular expression: {error}") from None
     return value
 
 
@@ -94,10 +94,10 @@ _TOPIC = _matches(r"[A-Za-z0-9._-]{1,249}", "topic, expected letters, digits, '.
 _PIPELINE = _matches(
     r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", "name, expected letters, digits, '.', '_' and '-', at most 100"
 )
-_METADATA = _fits(METADATA_ALL.__contains__, f"is no column of a record, expected {one_of(METADATA_ALL)}")
+_METADATA = _fits(METADATA_ALL.__contains__, f"is not a column of a record, expected {one_of(METADATA_ALL)}")
 _TRIGGER = _fits(
     lambda value: value == AVAILABLE_NOW or is_interval(value),
-    f"is no trigger, expected `{AVAILABLE_NOW}` or {_INTERVAL}",
+    f"is not a trigger, expected `{AVAILABLE_NOW}` or {_INTERVAL}",
 )
 _LOCAL = _fits(lambda value: not is_uri(value), "is not on this machine, expected a local directory")
 
@@ -143,8 +143,8 @@ class PipelineKeys(Keys):
 
 class WatermarkKeys(Keys):
     column: Text = Field(description="a column of timestamps")
-    delay: Annotated[Text, _fits(is_interval, "is no interval, expected one such as `10 minutes`")] = Field(
-        description="how late a row may be, such as `10 minutes`"
+    delay: Annotated[Text, _fits(is_interval, "is not an interval, expected one such as `10 minutes`")] = (
+        Field(description="how late a row may be, such as `10 minutes`")
     )
 
 
@@ -230,19 +230,19 @@ class ConsoleSinkKeys(Keys):
 # From pydantic's errors to problems.
 
 _EXPECTED = "Input should be "
-"""How most messages of pydantic begin."""
+"""Prefix of most pydantic messages."""
 _Part = TypeVar("_Part", bound=Keys)
 
 
 def validated(model: type[_Part], problems: Problems, path: tuple[str, ...], value: object) -> _Part | None:
-    """The part of a file at `path`; None if something is wrong with it, which is then in `problems`."""
+    """Validate the part of a file at `path`; None if it is invalid, with the errors in `problems`."""
     try:
         return model.model_validate(value)
     except ValidationError as error:
         for each in error.errors(include_url=False):
             place = tuple(str(part) for part in each["loc"] if part != "[key]")
             keys, expected = _described(model, place)
-            sentence, found = f"{shown(each['input'])} does not fit", each["msg"]
+            sentence, found = f"{shown(each['input'])} is not valid", each["msg"]
             if found.startswith(_EXPECTED):
                 expected = expected or found.removeprefix(_EXPECTED)
             else:
@@ -253,14 +253,14 @@ def validated(model: type[_Part], problems: Problems, path: tuple[str, ...], val
                 sentence, expected = str(each["ctx"]["error"]), ""
             elif each["type"] == "extra_forbidden":
                 near = difflib.get_close_matches(place[-1], keys, 1)
-                sentence, expected = "is no key of this place", "" if near else one_of(keys)
+                sentence, expected = "is not a valid key here", "" if near else one_of(keys)
                 sentence += f"; did you mean {near[0]}?" if near else ""
             problems.add((*path, *place), sentence + (f", expected {expected}" if expected else ""))
         return None
 
 
 def _described(model: type[Keys], place: tuple[str, ...]) -> tuple[list[str], str]:
-    """The keys of the innermost part around a value, and what its field describes as expected."""
+    """The keys of the innermost part around a value, and the description of its field."""
     fields = {field.alias or key: field for key, field in model.model_fields.items()}
     field = fields.get(place[0]) if place else None
     if field is None:

@@ -1,8 +1,8 @@
-"""Which sources and views a query reads.
+"""Finds the sources and views that a query reads.
 
-Spark parses SQL; this module looks at its words (decision 26 says why not with a parser). `names_in` finds every word
-that is a name, which may be too many (a column can have a view's name): all of them must exist when the query is
-built. `names_read` finds only those behind FROM and JOIN, to report a name that is declared too late.
+Spark parses SQL; this module only tokenizes it (decision 26 has the reasons). `names_in` finds every word
+that is a name, possibly too many (a column can have a view's name): all of them must exist when the query is
+built. `names_read` finds only those after FROM and JOIN, to report a name that is declared too late.
 """
 
 import re
@@ -22,11 +22,11 @@ _TOKEN = re.compile(
 
 
 _QUERY = ("select", "with", "from")
-"""How a query in parentheses begins. What begins otherwise has no FROM clause directly inside."""
+"""First words of a query in parentheses. Other parentheses have no FROM clause directly inside."""
 
 
 def _words(text: str) -> Iterable[tuple[str, bool]]:
-    """The words of a query in lower case, without strings and comments, and whether each was a mark or bare."""
+    """The words of a query in lower case, without strings and comments, and whether each is a mark or unquoted."""
     for found in _TOKEN.finditer(text):
         if found.lastgroup == "skip":
             continue
@@ -35,13 +35,13 @@ def _words(text: str) -> Iterable[tuple[str, bool]]:
 
 
 def names_in(text: str, names: Iterable[str]) -> list[str]:
-    """The names that occur in a query, in the order of their first occurrence."""
+    """The names in a query, in the order of their first occurrence."""
     wanted = {name.lower(): name for name in names}
     return list(dict.fromkeys(wanted[word] for word, _ in _words(text) if word in wanted))
 
 
 def names_read(text: str, names: Set[str]) -> list[str]:
-    """Those behind FROM or JOIN, unless the query itself gives the name to a part of it: `WITH name AS`."""
+    """The names after FROM or JOIN, without those that the query itself defines: `WITH name AS`."""
     words = list(_words(text))
     own = {
         word
@@ -53,7 +53,7 @@ def names_read(text: str, names: Set[str]) -> list[str]:
 
 
 def _clauses(words: Sequence[tuple[str, bool]]) -> Iterator[int]:
-    """Where FROM or JOIN begins a clause: not in `extract(day FROM at)`, nor in `a IS DISTINCT FROM b`."""
+    """Positions at which FROM or JOIN starts a clause: not in `extract(day FROM at)` or `a IS DISTINCT FROM b`."""
     in_query = [True]
     for at, (word, is_bare) in enumerate(words):
         if word == "(" and not is_bare:
@@ -67,7 +67,7 @@ def _clauses(words: Sequence[tuple[str, bool]]) -> Iterator[int]:
 
 
 def direct(query: Query, names: Iterable[str]) -> list[str]:
-    """What a query may read of these names, by itself."""
+    """The names that a query may read directly."""
     if isinstance(query, Sql):
         return names_in(query.text, names)
     if isinstance(query, Reads):
@@ -77,7 +77,7 @@ def direct(query: Query, names: Iterable[str]) -> list[str]:
 
 
 def needed(spec: PipelineSpec, query: Query) -> list[Source | View]:
-    """Everything a query may read, directly or through views, in the order of the file."""
+    """All names that a query may read, directly or through views, in the order of the file."""
     things: dict[str, Source | View] = {each.name: each for each in spec.sources}
     things |= {each.name: each for each in spec.views}
     found: set[str] = set()

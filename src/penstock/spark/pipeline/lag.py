@@ -1,8 +1,8 @@
-"""The lag of flows, from the brokers; and commits of their positions to the brokers.
+"""Reads the lag of flows from the brokers, and commits their positions.
 
-A flow's position is in its checkpoint, and that is the truth. The source also commits it to a consumer group when the
-next batch begins, so after a pipeline has stopped the group would show the last batch as unread: the runner commits
-once more at the end. Both are for the eye only, so what the brokers refuse here stops nothing.
+A flow resumes at the position in its checkpoint. The source also commits it to a consumer group when the
+next batch starts, so after a stop the group would show the last batch as unread: the runner commits
+once more at the end. Both are only for monitoring, so errors of the brokers are ignored.
 """
 
 import re
@@ -25,7 +25,7 @@ PATIENCE = ClientSettings(connect_timeout_ms=2_000, request_timeout_ms=5_000, ap
 
 
 def _by_servers(spec: PipelineSpec, flow: Flow, positions: Positions, servers: str) -> dict[str, Positions]:
-    """Positions by the brokers that have them."""
+    """Positions grouped by brokers."""
     found: dict[str, Positions] = {}
     for source in _topic_sources(spec, flow):
         for topic, partitions in positions.items():
@@ -42,7 +42,7 @@ def _topic_sources(spec: PipelineSpec, flow: Flow) -> Iterable[TopicSource]:
 
 
 def lag_now(spec: PipelineSpec, flow: Flow, positions: Positions, servers: str) -> int | None:
-    """Records between positions and the ends of their partitions as they are now. Raises KafkaError."""
+    """Records between positions and the current ends of their partitions. Raises KafkaError."""
     if not positions:
         return None
     total = 0
@@ -59,14 +59,14 @@ def lag_now(spec: PipelineSpec, flow: Flow, positions: Positions, servers: str) 
 
 
 def commit_positions(spec: PipelineSpec, flows: Iterable[FlowProgress], servers: str) -> list[str]:
-    """Show where each flow has stopped in its consumer group; return what could not be shown."""
+    """Commit the final position of each flow to its consumer group; return the failures."""
     by_name: Mapping[str, Flow] = {each.name: each for each in spec.flows}
     refused = []
     for progress in flows:
         flow = by_name[progress.flow]
         sources: list[Any] = list(_topic_sources(spec, flow))
         if any(name.lower() in ("group", "kafka.group.id") for each in sources for name in each.options):
-            continue  # a group of the user's own, or none
+            continue  # the user set a group, or none
         for at, some in _by_servers(spec, flow, progress.positions, servers).items():
             offsets = {
                 TopicPartition(topic, each): offset

@@ -1,6 +1,6 @@
-"""A pipeline's file, read: YAML with the line of each key, or Python that declares a `Pipeline`.
+"""Loads a pipeline file: YAML with the line of each key, or Python that declares a `Pipeline`.
 
-A YAML file is data and nothing else (the safe loader). A Python file is executed with the rights
+A YAML file is only data (the safe loader). A Python file is executed with the rights
 of the user who starts the pipeline.
 """
 
@@ -20,24 +20,24 @@ from .spec import MODULE_PREFIX, PipelineSpec
 
 FILE_BYTES_MAX = 1_000_000
 EXTRAS = {"deltalake": "delta", "pyspark": "spark", "pyarrow": "spark", "grpc": "connect"}
-"""Packages that a file may import, and what brings each."""
+"""Packages that a file may import, and the extra of each."""
 KEYS_MAX = 10_000
-"""An anchor that holds anchors can make a small file large."""
+"""Nested anchors can make a small file large."""
 
 
 def load(path: str | Path) -> PipelineSpec:
-    """The checked model of a file; raises BadPipeline, or OSError where it cannot be read."""
+    """The model of a file; raises BadPipeline, or OSError if it cannot be read."""
     file = Path(path)
     if file.suffix in (".yaml", ".yml"):
         data, lines = _yaml(file)
         return _parse(data, file, lines)
     if file.suffix == ".py":
         return _python(file)
-    raise BadPipeline([Problem(str(file), "", "is no pipeline by its name, expected .yaml, .yml or .py")])
+    raise BadPipeline([Problem(str(file), "", "is not a pipeline file, expected .yaml, .yml or .py")])
 
 
 def _parse(data: object, file: Path, lines: Mapping[tuple[str, ...], int]) -> PipelineSpec:
-    """Imports pydantic, which executors and commands that read no file do without."""
+    """Imports pydantic, which executors and most commands do not need."""
     try:
         from .parse import parse  # noqa: PLC0415
     except ModuleNotFoundError as error:
@@ -56,7 +56,7 @@ def _read(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise BadPipeline([Problem(str(file), "", f"is no UTF-8 at byte {error.start}")]) from error
+        raise BadPipeline([Problem(str(file), "", f"is not UTF-8 at byte {error.start}")]) from error
 
 
 # YAML.
@@ -83,16 +83,16 @@ def _yaml(file: Path) -> tuple[Any, dict[tuple[str, ...], int]]:
         mark = error.problem_mark or error.context_mark
         where = f"{file}:{mark.line + 1}" if mark is not None else str(file)
         said = " ".join(part for part in (error.context, error.problem) if part)
-        raise BadPipeline([Problem(where, "", f"is no YAML: {said}")]) from error
+        raise BadPipeline([Problem(where, "", f"is not YAML: {said}")]) from error
     except yaml.YAMLError as error:
-        raise BadPipeline([Problem(str(file), "", f"is no YAML: {one_sentence(error)}")]) from error
+        raise BadPipeline([Problem(str(file), "", f"is not YAML: {one_sentence(error)}")]) from error
     except RecursionError as error:
         raise BadPipeline([Problem(str(file), "", "is nested too deeply, expected a few levels")]) from error
     return data, lines
 
 
 def _mark(node: Any, path: tuple[str, ...], lines: dict[tuple[str, ...], int], file: Path) -> None:
-    """Note the line of every key, and refuse a key that is there twice: YAML would take the last in silence."""
+    """Record the line of every key, and reject duplicate keys: YAML would silently use the last."""
     if node is None or node.id != "mapping":
         return
     for key, value in node.value:
@@ -102,7 +102,7 @@ def _mark(node: Any, path: tuple[str, ...], lines: dict[tuple[str, ...], int], f
                     Problem(
                         str(file),
                         "",
-                        f"has more than {KEYS_MAX:,} keys, anchors counted wherever they are used",
+                        f"has more than {KEYS_MAX:,} keys, counting anchors at every use",
                     )
                 ]
             )
@@ -113,7 +113,7 @@ def _mark(node: Any, path: tuple[str, ...], lines: dict[tuple[str, ...], int], f
                     Problem(
                         f"{file}:{key.start_mark.line + 1}",
                         ".".join(inner),
-                        f"is there twice, first in line {lines[inner]}",
+                        f"is a duplicate key, first in line {lines[inner]}",
                     )
                 ]
             )
@@ -149,15 +149,13 @@ def _run(file: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     module.__file__ = str(file)
     sys.modules[name] = module
-    sys.path.insert(
-        0, str(file.resolve().parent)
-    )  # as Python does with a script: what lies beside it can be imported
+    sys.path.insert(0, str(file.resolve().parent))  # as for a Python script: files beside it can be imported
     try:
         exec(compile(text, str(file), "exec"), module.__dict__)
     except BadPipeline:
         raise
     except SyntaxError as error:
-        raise BadPipeline([Problem(f"{file}:{error.lineno}", "", f"is no Python: {error.msg}")]) from error
+        raise BadPipeline([Problem(f"{file}:{error.lineno}", "", f"is not Python: {error.msg}")]) from error
     except Exception as error:
         raise BadPipeline(
             [
@@ -178,12 +176,12 @@ def _run(file: Path) -> ModuleType:
 
 
 def _remedy(error: Exception) -> str:
-    """What brings a package that is not there, where it is one of Penstock's extras."""
+    """How to install a missing package, if it is in one of Penstock's extras."""
     extra = EXTRAS.get(str(error.name).partition(".")[0]) if isinstance(error, ModuleNotFoundError) else None
     return "" if extra is None else f": {install_hint(extra)}"
 
 
 def _line_of(error: BaseException, file: Path) -> str:
-    """The last line of the file itself that took part in an exception."""
+    """The last line of the file in the stack of an exception."""
     frames = [each for each in traceback.extract_tb(error.__traceback__) if each.filename == str(file)]
     return f"{file}:{frames[-1].lineno}" if frames else str(file)

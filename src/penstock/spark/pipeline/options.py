@@ -1,7 +1,7 @@
-"""Options of the Spark source and sink for a pipeline's topics, and which of them they would refuse.
+"""Options of the Spark source and sink for a pipeline's topics, and their validation.
 
-The same options go to Spark when a flow is built and to the checks of `penstock.spark.reading` and `.writing` when the
-file is read: so a mistyped option is reported with its line, before Spark starts.
+The same options are passed to Spark when a flow is built and to the checks of `penstock.spark.reading` and `.writing`
+when the file is read: so a mistyped option is reported with its line, before Spark starts.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,7 +21,7 @@ _STARTS = ("startingoffsets", "startingoffsetsbytimestamp", "startingtimestamp")
 
 
 def source_options(reads: TopicSource, servers: str, group: str | None) -> dict[str, str]:
-    """For a source of topics; `group` is None where it is static, a batch that has no position."""
+    """Options of a topic source; `group` is None for a static source, which has no position."""
     given = {name.lower() for name in reads.options}
     options = {"kafka.bootstrap.servers": reads.bootstrap or servers}
     if reads.pattern is not None:
@@ -48,7 +48,7 @@ def sink_options(sink: TopicSink, servers: str) -> dict[str, str]:
 
 
 def wrong_in_source(reads: TopicSource, *, is_static: bool) -> Iterator[tuple[str | None, str]]:
-    """Options that the source refuses, each with its name where it is known, and why."""
+    """Options that the source rejects: the name, if known, and the reason."""
     names = list(_wrong_names(reads.options, SOURCE))
     yield from names
     if not names and (reads.topics or reads.pattern):
@@ -78,7 +78,7 @@ def _wrong_names(options: Mapping[str, str], known: KnownOptions) -> Iterator[tu
 
 
 def _named(options: Mapping[str, str], bad: BadOption) -> tuple[str | None, str]:
-    """The option that a sentence is about: the longest name in it, as one may begin with another."""
+    """The option that a sentence is about: the longest name in it, because one name may start with another."""
     said = str(bad)
     found = [name for name in options if name.lower() in said.lower()]
     return max(found, key=len, default=None), said

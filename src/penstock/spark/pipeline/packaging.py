@@ -1,9 +1,9 @@
-"""A session for a pipeline wherever it runs, and what executors need to have there.
+"""Creates the Spark session of a pipeline, and ships packages to executors.
 
-Locally, executors are threads beside this process and run this very Python. On a cluster the packages of Penstock are
-shipped with the session, as a zip of Python files; what they are built on has compiled parts and is not: it must be
-installed in the Python that executors run, or come with a Python of its own (`spark.archives`). So before anything is
-started, a small job asks the executors what they can import, and says what is missing in one sentence.
+Locally, executors are threads and use this Python. On a cluster Penstock's packages are shipped with the session as a
+zip of Python files. Their compiled dependencies are not: they must be installed in the Python of the executors, or in
+a shipped environment (`spark.archives`). So before any flow starts, a small job checks the imports on the executors,
+and an error names what is missing.
 """
 
 import importlib.util
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PACKAGES: Final = ("penstock", "pyspark_penstock")
-"""Ours, shipped."""
+"""Penstock's packages, which are shipped."""
 
 NEEDED: Final = ("cramjam", "crc32c", "kio", "msgspec", "numpy", "pandas", "pyarrow")
-"""Others', compiled: they have to be there."""
+"""Compiled dependencies, which must be installed."""
 
 DEFAULTS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.streaming.stopTimeout": "60s",
     "spark.ui.showConsoleProgress": "false",
 }
-"""Whatever the file sets wins."""
+"""Defaults; the file's settings override them."""
 
 _LOOPBACK: Final = ("spark://127.0.0.1:", "spark://localhost:")
 
@@ -51,10 +51,10 @@ def session(
     conf: Mapping[str, str] | None = None,
     log: Path | None = None,
 ) -> "Iterator[SparkSession]":
-    """A session for this pipeline, ended with the block. Java's own output goes to `log`, where there is one."""
+    """A session for this pipeline, stopped at the end of the block. Java's output goes to `log`, if given."""
     from penstock.spark.session import light_session  # noqa: PLC0415
 
-    # An exception of the user's function is reported once, by the flow that failed.
+    # The failed flow reports an exception of the user's function once.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     is_local = remote is None and master.startswith("local")
     settings = {**DEFAULTS, **spec.conf, **(conf or {})}
@@ -84,7 +84,7 @@ def session(
 
 
 def quiet_queries() -> None:
-    """Keep PySpark from printing a refused query as a page of JSON: the error is reported once, in a sentence."""
+    """Keep PySpark from logging a rejected query as JSON: the error is reported once, as a sentence."""
     from pyspark.logger import PySparkLogger  # noqa: PLC0415
 
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
@@ -92,7 +92,7 @@ def quiet_queries() -> None:
 
 
 def _for_cluster(master: str, settings: Mapping[str, str]) -> dict[str, str]:
-    """What a driver must tell a cluster. The workers of a cluster on this machine run this Python."""
+    """Settings for a cluster. The workers of a cluster on this machine use this Python."""
     ours = {}
     if master.startswith(_LOOPBACK):
         ours = {
@@ -103,21 +103,21 @@ def _for_cluster(master: str, settings: Mapping[str, str]) -> dict[str, str]:
     settings = {**ours, **settings}
     python = settings.get("spark.pyspark.python")
     if python is not None:
-        os.environ["PYSPARK_PYTHON"] = python  # the driver looks nowhere else for what executors are to run
+        os.environ["PYSPARK_PYTHON"] = python  # the driver reads the executors' Python only from here
     return settings
 
 
 def zipped(directory: Path) -> Path:
-    """The packages of Penstock as one zip that Python can import from.
+    """Penstock's packages as one importable zip.
 
-    Each module is in it compiled as well, so that workers, of which Spark starts many, need not do that themselves. A
-    Python of another version than this one's takes the source.
+    It also has each module compiled, so that Spark's many workers need not compile it. A
+    Python of another version uses the source.
     """
     file = directory / "penstock-packages.zip"
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in PACKAGES:
             found = importlib.util.find_spec(name)
-            assert found is not None  # this very code is in one of them
+            assert found is not None  # this module is in one of them
             assert found.origin is not None
             root = Path(found.origin).parent
             for path in sorted(root.rglob("*.py")):
@@ -136,7 +136,7 @@ def zipped(directory: Path) -> Path:
 
 
 def _ship(spark: "SparkSession", file: Path, *, is_remote: bool) -> None:
-    """Executors fetch the file from the driver whenever one of them starts; a server of Spark Connect is given it."""
+    """Add the zip to the session: executors fetch it from the driver; a Spark Connect server gets a copy."""
     if not is_remote:
         spark.sparkContext.addPyFile(str(file))
         return
@@ -147,15 +147,15 @@ def _ship(spark: "SparkSession", file: Path, *, is_remote: bool) -> None:
 
 
 def _check_executors(spark: "SparkSession", spec: PipelineSpec) -> None:
-    """Ask executors what they can import; raise CannotRun where something is missing."""
+    """Check the imports on the executors; raise CannotRun if one is missing."""
     from pyspark.sql.functions import udf  # noqa: PLC0415
 
     wanted = [*NEEDED, *PACKAGES]
     if any(isinstance(flow.sink, DeltaSink) for flow in spec.flows):
         wanted.append("deltalake")
 
-    def probe(_):  # type: ignore[no-untyped-def]  # Spark would take types for a choice of how to call it
-        # Runs in executors, where nothing of Penstock may be taken for granted.
+    def probe(_):  # type: ignore[no-untyped-def]  # Spark would use annotations to choose how to call it
+        # Runs on executors, where Penstock may be missing.
         import importlib  # noqa: PLC0415
         import json  # noqa: PLC0415
         import platform  # noqa: PLC0415
@@ -168,7 +168,7 @@ def _check_executors(spark: "SparkSession", spec: PipelineSpec) -> None:
                 missing.append(name)
         return json.dumps([platform.node(), platform.python_version(), missing])
 
-    tasks = 8  # more than the executors of a small cluster, few enough to take no time
+    tasks = 8  # more than the executors of a small cluster, and still quick
     try:
         asked = spark.range(0, tasks, 1, tasks).select(udf(probe)("id").alias("probed")).distinct().collect()
     except Exception as error:
@@ -186,7 +186,7 @@ def _check_executors(spark: "SparkSession", spec: PipelineSpec) -> None:
 
 @contextmanager
 def _output_to(log: Path | None) -> Iterator[None]:
-    """Whatever is started inside writes to this file; this process itself goes on as before."""
+    """Redirect the output of child processes that are started inside to this file."""
     if log is None:
         yield
         return
@@ -210,6 +210,6 @@ def _end(spark: "SparkSession") -> None:
     context = getattr(spark, "_sc", None)
     server = getattr(context, "_accumulatorServer", None)
     if server is not None:
-        # Java closes its end first, which the server would report with a stack as if something were wrong.
+        # Java closes its end first, which the server would log as an error with a stack.
         server.handle_error = lambda *_: None
     spark.stop()

@@ -1,7 +1,7 @@
-"""From the plain data of a file to its model; everything that is wrong is reported at once.
+"""Builds the model from the data of a file; reports all problems at once.
 
-`file_keys` checks each value by itself. This module checks what concerns several: what goes with what, which names a
-query can read, what the source and the sink refuse. If a value of a part is wrong, the
+`file_keys` checks single values. This module checks rules about several: combinations of keys, names that a
+query can read, options of the source and the sink. If a value of a part is invalid, the
 rest of that part is not checked here, so that one mistake gives one problem. Paths are relative to the file.
 """
 
@@ -56,7 +56,7 @@ from .spec import (
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 SESSION = "spark"
-"""The parameter of a function that is the session, so no source or view can have this name."""
+"""The session parameter of functions; no source or view can have this name."""
 
 _SET_BY_SOURCE_KEYS = {
     "kafka.bootstrap.servers": "bootstrap",
@@ -76,11 +76,11 @@ KeyPath = tuple[str, ...]
 
 
 def parse(data: object, file: Path, lines: Mapping[KeyPath, int]) -> PipelineSpec:
-    """The model of a file's data; raises BadPipeline with everything that is wrong."""
+    """The model of a file's data; raises BadPipeline with all problems."""
     problems = Problems(file, lines)
     spec = None
     if not isinstance(data, Mapping) or not data:
-        problems.add((), f"{shown(data)} is no pipeline, expected the keys pipeline, sources and flows")
+        problems.add((), f"{shown(data)} is not a pipeline, expected the keys pipeline, sources and flows")
     else:
         spec = _Parser(problems, file, lines).pipeline(data)
     if spec is None or problems.found:
@@ -95,7 +95,7 @@ class _Parser:
         self._file = file
         self._lines = lines
         self._names: dict[str, str] = {}
-        """Sources and views so far, by their names in lower case: for Spark, `Orders` is `orders`."""
+        """Sources and views so far, by lower-case name: names are case-insensitive in Spark."""
         self._declared: frozenset[str] = frozenset()
 
     def pipeline(self, data: Mapping[Any, Any]) -> PipelineSpec | None:
@@ -131,11 +131,11 @@ class _Parser:
         )
 
     def _named(self, part: str, value: object) -> list[tuple[str, Any]]:
-        """The named things of a part; each name must be one that SQL can use."""
+        """The named entries of a part; each name must be valid in SQL."""
         if value is None:
             return []
         if not isinstance(value, Mapping):
-            self._add((part,), f"{shown(value)} is no mapping, expected names with what each is")
+            self._add((part,), f"{shown(value)} is not a mapping, expected names with their keys")
             return []
         named = []
         for name, item in value.items():
@@ -144,7 +144,7 @@ class _Parser:
             else:
                 self._add(
                     (part,),
-                    f"{shown(name)} is no name, expected letters, digits and _, no digit first, at most 100",
+                    f"{shown(name)} is not a valid name, expected letters, digits and _, no digit first, at most 100",
                 )
         return named
 
@@ -153,12 +153,12 @@ class _Parser:
         for name in names:
             if name.lower() in seen:
                 self._add(
-                    ("flows",), f"{name} is there twice, expected names that differ by more than their case"
+                    ("flows",), f"{name} is declared twice, expected names that differ in more than case"
                 )
             seen.add(name.lower())
 
     def _check_parquet_writers(self, flows: Iterable[Flow]) -> None:
-        """Spark knows a batch of a Parquet table by its number alone: of two flows it would take one for the other."""
+        """Spark identifies a batch of a Parquet table only by its number, so two flows cannot share a table."""
         writers: dict[str, str] = {}
         for flow in flows:
             if isinstance(flow.sink, ParquetSink):
@@ -166,26 +166,28 @@ class _Parser:
                 if other != flow.name:
                     self._add(
                         ("flows", flow.name, "to", "parquet"),
-                        f"flow {other} writes to {flow.sink.path} already, expected another directory",
+                        f"flow {other} already writes to {flow.sink.path}, expected another directory",
                     )
 
     def _new_name(self, path: KeyPath) -> None:
         name = path[-1]
         if name.lower() == SESSION:
-            self._add(path, f"{name} is the session's name in functions, expected another")
+            self._add(path, f"{name} is reserved for the session, expected another name")
         if name.lower() in self._names:
-            self._add(path, f"{name} is there already, as {self._names[name.lower()]}; expected another name")
+            self._add(
+                path, f"{name} is already declared as {self._names[name.lower()]}; expected another name"
+            )
         self._names[name.lower()] = name
 
     def _only_one(self, path: KeyPath, value: object, kinds: tuple[str, ...], what: str) -> str | None:
         """Which of these keys is there; exactly one must be."""
         if not isinstance(value, Mapping):
-            self._add(path, f"{shown(value)} is no mapping, expected keys with values")
+            self._add(path, f"{shown(value)} is not a mapping, expected keys with values")
             return None
         present = [key for key in kinds if value.get(key) is not None]
         if len(present) == 1:
             return present[0]
-        found = "none of them is there" if not present else f"found {' and '.join(present)}"
+        found = "found none" if not present else f"found {' and '.join(present)}"
         self._add(path, f"{what} has exactly one of {one_of(kinds)}; {found}")
         return None
 
@@ -199,10 +201,10 @@ class _Parser:
         set_by: Mapping[str, str],
         refused: Iterable[tuple[str | None, str]] = (),
     ) -> None:
-        """Options that a key sets; if there are none, options that the source or the sink refuses."""
+        """Reject options that are set by keys; if there are none, check the others with the source or sink."""
         taken = [(name, set_by[name.lower()]) for name in options if name.lower() in set_by]
         for name, key in taken:
-            self._add((*path, "options", name), f"is set by {key}, expected it there")
+            self._add((*path, "options", name), f"is set by the key {key}; use that key")
         if not taken:
             for option, sentence in refused:
                 self._add((*path, "options", *([option] if option else [])), sentence)
@@ -220,11 +222,11 @@ class _Parser:
         if keys is None:
             return None
         if keys.static and kind == "rate":
-            self._add((*path, "static"), "a rate has no end, expected static with topics or files")
-        if keys.static and (keys.watermark or keys.deduplicate):
             self._add(
-                (*path, "static"), "static rows do not arrive over time, expected no watermark or deduplicate"
+                (*path, "static"), "a rate source never ends, expected static only with topics or files"
             )
+        if keys.static and (keys.watermark or keys.deduplicate):
+            self._add((*path, "static"), "static rows are read once, expected no watermark or deduplicate")
         reads: TopicSource | FileSource | RateSource
         if isinstance(keys, TopicSourceKeys):
             reads = self._topic_source(path, keys)
@@ -246,9 +248,9 @@ class _Parser:
                     "is missing, expected the columns of the JSON with types, such as `id BIGINT, name STRING`",
                 )
             if coding != "json" and schema is not None:
-                self._add((*path, name), f"goes with json, found {coding}")
+                self._add((*path, name), f"is only valid with json, found {coding}")
         if keys.bad_records is not None and value != "json":
-            self._add((*path, "bad_records"), f"goes with value: json, found {value}")
+            self._add((*path, "bad_records"), f"is only valid with value: json, found {value}")
         metadata = METADATA if value == "json" else METADATA_ALL[:-1]
         reads = TopicSource(
             keys.topic,
@@ -273,7 +275,7 @@ class _Parser:
                 f"is missing, expected the columns of the {keys.format} files, such as `id BIGINT, name STRING`",
             )
         if keys.columns is not None and keys.format == "text":
-            self._add((*path, "schema"), "text files have the one column value, expected no schema")
+            self._add((*path, "schema"), "text files have only the column value, expected no schema")
         self._check_options(path, keys.options, _SET_BY_SOURCE_KEYS)
         return FileSource(self._path(keys.files), keys.format, keys.columns, keys.options)
 
@@ -305,8 +307,8 @@ class _Parser:
     def _check_known(self, path: KeyPath, name: str) -> None:
         if name.lower() in self._names:
             return
-        there = one_of(self._names.values()) if self._names else "a source or a view, of which there is none"
-        why = "is declared below it" if name.lower() in self._declared else "is no source or view above it"
+        there = one_of(self._names.values()) if self._names else "a source or a view, but there are none"
+        why = "is declared below it" if name.lower() in self._declared else "is not a source or view above it"
         self._add(path, f"{shown(name)} {why}, expected {there}")
 
     def _view(self, name: str, value: object) -> View | None:
@@ -340,7 +342,7 @@ class _Parser:
     # Sinks.
 
     def _sink(self, flow: KeyPath, value: object, mode: str | None) -> Sink | None:
-        """`mode` is None where it is wrong itself."""
+        """`mode` is None if it is invalid."""
         path = (*flow, "to")
         kind = self._only_one(path, value, ("topic", "topics", "parquet", "delta", "console"), "a sink")
         if kind is None:
@@ -359,11 +361,13 @@ class _Parser:
 
     def _topic_sink(self, path: KeyPath, keys: TopicSinkKeys) -> TopicSink:
         if keys.topics is not None and keys.value != "raw":
-            self._add((*path, "topics"), f"goes with value: raw, found {keys.value}")
+            self._add((*path, "topics"), f"is only valid with value: raw, found {keys.value}")
         if keys.column is not None and keys.value != "string":
-            self._add((*path, "column"), f"goes with value: string, found {keys.value}")
+            self._add((*path, "column"), f"is only valid with value: string, found {keys.value}")
         if keys.key is not None and keys.value == "raw":
-            self._add((*path, "key"), "goes with json and string; with raw the query has a column key")
+            self._add(
+                (*path, "key"), "is only valid with json and string; with raw the query has a column key"
+            )
         sink = TopicSink(
             keys.topic, keys.bootstrap, keys.value, keys.key, keys.column or "value", keys.options
         )
@@ -381,12 +385,12 @@ class _Parser:
         if is_uri(path):
             self._add(
                 (*flow, "to", "delta"),
-                f"{shown(path)} is no directory, expected one that driver and executors share",
+                f"{shown(path)} is not a directory, expected one that driver and executors share",
             )
         if mode == "update" and not keys.upsert:
             self._add(
                 (*flow, "mode"),
-                "update brings a row again when it changes, expected `upsert` in `to` with it",
+                "update writes a row again when it changes, expected `upsert` in `to`",
             )
         if mode == "complete" and keys.upsert:
             self._add(

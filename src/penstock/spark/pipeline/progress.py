@@ -1,8 +1,7 @@
-"""What Spark tells of a query after each micro-batch, as numbers for people.
+"""Extracts numbers from Spark's progress report of each micro-batch.
 
-Spark's progress is a page of JSON. What matters of it: how many rows, how fast, how far behind the end of what is
-read, and how much is remembered. Positions are kept too, so that another process can ask the brokers how far behind
-they are by now.
+The report is a page of JSON. This module keeps rows, rate, lag, and the size of the state. It also keeps
+positions, so that another process can compute the current lag from the brokers.
 """
 
 import json
@@ -19,30 +18,30 @@ Positions = dict[str, dict[int, int]]
 class FlowProgress:
     flow: str
     state: str = "waiting"
-    """waiting, running, finished (there was nothing left to read), stopped or failed."""
+    """waiting, running, finished (nothing left to read), stopped or failed."""
     batch: int | None = None
-    """The last micro-batch that ended."""
+    """Number of the last completed micro-batch."""
     rows: int = 0
-    """Read in this run."""
+    """Rows read in this run."""
     rows_last: int = 0
     rows_per_s: float = 0.0
-    """Of the last batch, while it was worked on."""
+    """Rate of the last batch during its processing."""
     batch_ms: int | None = None
     lag: int | None = None
-    """Records between the position and the end when the batch began; None where a source has no offsets."""
+    """Records between the position and the end when the batch started; None if a source has no offsets."""
     state_rows: int | None = None
-    """Rows that aggregations, joins and deduplication remember; None where there are none of these."""
+    """Rows in the state of aggregations, joins and deduplication; None if there are none of these."""
     watermark: str | None = None
     positions: Positions = field(default_factory=dict)
     error: str | None = None
 
     def take(self, progress: Mapping[str, Any]) -> bool:
-        """Add a progress report of Spark; return whether it is new. Spark may report a batch again, without rows."""
+        """Add a progress report; return whether it is new. Spark may report a batch again, without rows."""
         batch = _whole(progress.get("batchId"))
         if batch is None:
             return False
         sources = progress.get("sources") or []
-        # Summed here: through Spark Connect there is no sum.
+        # Summed here, because Spark Connect does not report the sum.
         rows = sum(_whole(each.get("numInputRows")) or 0 for each in sources)
         is_news = self.batch is None or batch > self.batch or rows > 0
         self.batch = batch
@@ -92,7 +91,7 @@ class FlowProgress:
 
 
 def offsets(value: object) -> Positions | None:
-    """Offsets of a topic source, `{"orders": {"0": 12}}`; None for what other sources have."""
+    """Offsets of a topic source, `{"orders": {"0": 12}}`; None for other sources."""
     if isinstance(value, str):
         try:
             value = json.loads(value)
@@ -103,7 +102,7 @@ def offsets(value: object) -> Positions | None:
     found: Positions = {}
     for topic, partitions in value.items():
         if str(topic).startswith("@"):
-            continue  # what the source notes for itself; no topic is called so
+            continue  # internal data of the source; not a valid topic name
         if not isinstance(partitions, Mapping):
             return None
         for partition, offset in partitions.items():
@@ -115,7 +114,7 @@ def offsets(value: object) -> Positions | None:
 
 
 def behind(positions: Positions, ends: Positions) -> int:
-    """How many records are between positions and ends; a partition that has no position yet is not counted."""
+    """Number of records between positions and ends; partitions without a position are not counted."""
     return sum(
         max(0, ends.get(topic, {}).get(partition, offset) - offset)
         for topic, partitions in positions.items()

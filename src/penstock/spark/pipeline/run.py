@@ -1,14 +1,14 @@
-"""All flows of a pipeline in one session: started, watched, stopped.
+"""Starts, watches and stops all flows of a pipeline in one session.
 
-    prepare   every flow is built, and its checkpoint compared, before any is started
-    start     one after the other, each when the one before has its Python processes; if one cannot start, those that
-              did are stopped
-    watch     until all have finished, one has failed, or someone asks to stop
-    stop      each flow ends the batch it is at, then its query is stopped
+    prepare   build every flow and check its checkpoint, before any starts
+    start     start flows one after the other, each when the Python processes of the previous one run; if one cannot
+              start, stop the others
+    watch     until all have finished, one has failed, or a stop is requested
+    stop      let each flow complete its batch, then stop its query
 
-A stop between batches loses nothing and repeats nothing: positions are in the checkpoint. A stop inside of one,
-because it took too long or because someone was in a hurry, does neither: the batch is run again from the same
-positions to the same ends, and the sinks know it by its number.
+A stop between batches loses and repeats nothing, because positions are in the checkpoint. Nor does a stop inside a
+batch, after a timeout or a second signal: the batch runs again with the same offsets, and the sinks recognise it
+by its number.
 """
 
 import json
@@ -34,18 +34,18 @@ if TYPE_CHECKING:
 POLL_S = 0.3
 STATUS_S = 1.0
 STOP_S_MAX = 60.0
-"""How long a running batch may take to end when the pipeline is to stop."""
+"""How long a stop waits for a running batch."""
 
 STARTS_MAX = 5
-"""How often a flow is started whose Python processes were too slow to start; a batch that ends counts anew."""
+"""Starts of a flow whose Python processes start too slowly; reset by each completed batch."""
 
 READY_S_MAX = 10.0
-"""How long the next flow waits for one to be ready: what takes longer is no longer the start."""
+"""How long the start of the next flow waits for the previous one."""
 
-LEFT = "is left for the next run: the pipeline stops"
+LEFT = "is left for the next run, because the pipeline is stopping"
 
 Tell = Callable[[FlowProgress], None]
-"""Called for each batch that ended, and for each change of a flow's state."""
+"""Called for each completed batch, and for each change of a flow's state."""
 
 
 Pause = Callable[[float], object]
@@ -69,7 +69,7 @@ class _Running:
 
 
 def missing_packages(spec: PipelineSpec) -> list[Problem]:
-    """What sinks need beyond Spark, and is not installed."""
+    """Missing packages that sinks need in addition to Spark."""
     from importlib.util import find_spec  # noqa: PLC0415
 
     if find_spec("deltalake") is not None:
@@ -80,7 +80,7 @@ def missing_packages(spec: PipelineSpec) -> list[Problem]:
 
 
 def patiently(attempt: Callable[[], Result], pause: Pause) -> Result:
-    """Try what needs a Python process of Spark's; where that was too slow to start, again after a while."""
+    """Call a function that starts Spark's Python processes; retry if they started too slowly."""
     for number in range(STARTS_MAX - 1):
         try:
             return attempt()
@@ -92,7 +92,7 @@ def patiently(attempt: Callable[[], Result], pause: Pause) -> Result:
 
 
 def prepare(spec: PipelineSpec, builder: Builder, pause: Pause = time.sleep) -> list[Prepared]:
-    """Every flow, analysed by Spark and compared with its checkpoint. Raises BadPipeline with all that is wrong."""
+    """Analyse every flow with Spark and check its checkpoint. Raises BadPipeline with all problems."""
     problems = missing_packages(spec)
     prepared: list[Prepared] = []
     for flow in spec.flows:
@@ -127,18 +127,18 @@ class Runner:
         self._is_remote = is_remote
         self._tell = tell
         self._closing = threading.Event()
-        """Set: functions are given no further batch."""
+        """If set, functions get no further batch."""
         self._running: list[_Running] = []
         self._status_at = 0.0
         self._state = "starting"
         self._seen: dict[str, tuple[int, str]] = {}
-        """The last progress taken in of each flow: its batch and its time."""
+        """Batch and time of the last progress report of each flow."""
         self.flows = [FlowProgress(each.name) for each in spec.flows]
         self.hurry = threading.Event()
-        """Set: stop at once, inside of batches if need be."""
+        """If set, stop at once, even inside a batch."""
 
     def run(self, stop: threading.Event) -> None:
-        """Until all flows have finished or `stop` is set. Raises FlowFailed if one fails, with the others stopped."""
+        """Run until all flows have finished or `stop` is set. If one fails, stop the others and raise FlowFailed."""
         failed: FlowFailed | None = None
         try:
             self._write("starting", now=True)
@@ -182,10 +182,10 @@ class Runner:
         return self._builder.writer(flow, rows, identity.flow_id, once=self._once, gate=self._gate).start()
 
     def _gate(self, function: BatchFunction) -> BatchFunction:
-        """A function that gets no batch once the pipeline stops: it may do anything, so it is not to be cut short.
+        """Wrap a function so that it gets no batch once the pipeline stops, because it must not be interrupted.
 
-        Its query then ends with an exception, and the batch comes again with the next run. With Spark Connect
-        functions run at the server, out of reach.
+        Its query then ends with an exception, and the next run repeats the batch. With Spark Connect
+        functions run on the server, so they cannot be wrapped.
         """
         if self._is_remote:
             return function
@@ -210,14 +210,16 @@ class Runner:
         return None
 
     def _look(self, each: _Running) -> FlowFailed | None:
-        """Take in what a query tells; the failure, if it is one."""
-        is_active = bool(each.query.isActive)  # before its progress: what it tells at its end is not missed
+        """Process a query's progress; return its failure, if any."""
+        is_active = bool(
+            each.query.isActive
+        )  # read before its progress, so that the last report is not missed
         self._take(each)
         if is_active:
             return None
         error = each.query.exception()
         if error is not None and TOO_SLOW in str(error) and each.starts < STARTS_MAX:
-            # From its checkpoint: the batch that failed is the one that it begins with.
+            # It resumes from its checkpoint with the failed batch.
             self.hurry.wait(2.0 ** (each.starts - 1))
             each.starts += 1
             try:
@@ -240,9 +242,7 @@ class Runner:
             self._seen[each.flow.name] = mark
             if each.progress.take(data):
                 each.starts = 1
-                self._write(
-                    self._state, now=True
-                )  # first, so that a batch that was reported is in the status
+                self._write(self._state, now=True)  # first, so that the status has every reported batch
                 self._tell(each.progress)
 
     def _fail(self, progress: FlowProgress, error: BaseException) -> FlowFailed:
@@ -250,12 +250,12 @@ class Runner:
         progress.error = one_sentence(error)
         file = self._status.keep_error(str(error), progress.flow)
         self._tell(progress)
-        return FlowFailed(progress.flow, f"{progress.error} (all of it is in {file})")
+        return FlowFailed(progress.flow, f"{progress.error} (the full error is in {file})")
 
     def _stop(self) -> FlowFailed | None:
-        """Stop every query: at the end of the batch it is at, or at once if there is a hurry.
+        """Stop every query: after its current batch, or at once if requested.
 
-        Returns the failure of a flow that ended by itself meanwhile.
+        Returns the failure of a flow that failed meanwhile.
         """
         failed: FlowFailed | None = None
         deadline = time.monotonic() + STOP_S_MAX
@@ -283,7 +283,7 @@ class Runner:
         return failed
 
     def _is_past(self, each: _Running, batch: int) -> bool:
-        """Whether the batch that ran when the stop began has ended. A query with a function ends by itself then."""
+        """Whether the batch that was running at the stop has ended. A query with a function then ends as well."""
         if is_function(each.flow) and not self._is_remote:
             return False
         return _batch(each.query) > batch
@@ -297,7 +297,7 @@ class Runner:
 
 
 def _is_ready(query: "StreamingQuery") -> bool:
-    """Whether a query is at its first batch, or waits for one, or is over: its source's process runs then."""
+    """Whether a query processes or awaits its first batch, or has ended: its source's process then runs."""
     if query.recentProgress or not query.isActive:
         return True
     status = query.status
@@ -306,11 +306,11 @@ def _is_ready(query: "StreamingQuery") -> bool:
 
 
 def _batch(query: "StreamingQuery") -> int:
-    """The last batch that ended."""
+    """Number of the last completed batch."""
     last = query.lastProgress
     return -1 if last is None else int(json.loads(last.json)["batchId"])
 
 
 def _is_between(query: "StreamingQuery") -> bool:
-    """Whether a query waits for rows or for its time, rather than working at a batch."""
+    """Whether a query waits for rows or its trigger, rather than processing a batch."""
     return not query.isActive or not query.status["isTriggerActive"]

@@ -1,11 +1,11 @@
-"""What a pipeline's file says, checked and with its defaults filled in.
+"""The model of a pipeline file, validated and with defaults.
 
-    sources     where rows come from: topics, files, a generator of rows
-    views       names for queries over sources and over views above them
-    flows       queries whose results go somewhere: each is one streaming query of Spark with its own checkpoint
+    sources     origins of rows: topics, files, a row generator
+    views       named queries over sources and over views above them
+    flows       queries with a sink: each is one streaming query of Spark with its own checkpoint
 
-A YAML file and a Python file give the same model; only a Python file can have functions in it. Nothing here
-imports Spark: a file can be checked where Spark is not installed.
+YAML and Python files give the same model; only a Python file can have functions. Nothing here
+imports Spark, so a file can be checked without Spark.
 """
 
 import re
@@ -15,18 +15,18 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 METADATA: Final = ("key", "topic", "partition", "offset", "timestamp")
-"""What a `json` source shows of a record beside its value, unless it says otherwise; each with `_` before it."""
+"""Default columns of a record that a `json` source adds to those of the value, with the prefix `_`."""
 
 METADATA_ALL: Final = (*METADATA, "timestampType", "headers")
 
 AVAILABLE_NOW: Final = "available now"
 
 MODULE_PREFIX: Final = "penstock_pipeline_"
-"""Of the module that a Python file is run as."""
+"""Name of the module as which a Python file runs."""
 
 
 class Watermark(NamedTuple):
-    """How late a row may be: those that are later than `delay` behind the newest are left out of what keeps state."""
+    """Limit for late rows: stateful operators ignore rows more than `delay` behind the newest."""
 
     column: str
     delay: str
@@ -35,25 +35,25 @@ class Watermark(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class TopicSource:
     topics: tuple[str, ...]
-    """Empty where there is a pattern."""
+    """Empty if there is a pattern."""
     pattern: str | None
     bootstrap: str | None
-    """None: that of the pipeline."""
+    """None for the pipeline's."""
     value: str
     """json, string or raw."""
     key: str
-    """The same."""
+    """json, string or raw, for the key."""
     schema: str | None
-    """The columns in a json value, as DDL."""
+    """The columns of a json value, as DDL."""
     key_schema: str | None
     bad_records: str
-    """fail, keep or drop: what a value that is no JSON of this schema does."""
+    """fail, keep or drop, for a value that does not match the schema."""
     metadata: tuple[str, ...]
     options: Mapping[str, str]
 
     @property
     def identity(self) -> str:
-        """What a checkpoint has positions of."""
+        """Identifies the source in a checkpoint."""
         if self.pattern is not None:
             return f"topics like {self.pattern}"
         return f"{'topic' if len(self.topics) == 1 else 'topics'} {', '.join(sorted(self.topics))}"
@@ -88,7 +88,7 @@ class Sql:
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """A source or a view as it is."""
+    """A source or a view, unchanged."""
 
     name: str
 
@@ -109,7 +109,7 @@ class Source:
     name: str
     reads: TopicSource | FileSource | RateSource
     is_static: bool
-    """Read as it is when the pipeline starts, instead of followed as it grows."""
+    """Read once when the pipeline starts, instead of as a stream."""
     watermark: Watermark | None
     deduplicate: tuple[str, ...]
 
@@ -125,7 +125,7 @@ class View:
 @dataclass(frozen=True, slots=True)
 class TopicSink:
     topic: str | None
-    """None where each row of a raw value names its own."""
+    """None if each row names its topic."""
     bootstrap: str | None
     value: str
     """json: all columns as one object; string: one column; raw: the query has the columns of a record."""
@@ -154,7 +154,7 @@ class DeltaSink:
     path: str
     partition_by: tuple[str, ...]
     upsert: tuple[str, ...]
-    """Columns by which a row replaces an older one; none: rows are added."""
+    """Key columns by which a row replaces an older one; empty to append."""
 
     @property
     def identity(self) -> str:
@@ -172,7 +172,7 @@ class ConsoleSink:
 
 @dataclass(frozen=True, slots=True)
 class BatchSink:
-    """A function that is given each micro-batch and its number."""
+    """A function that gets each micro-batch and its number."""
 
     function: Callable[[Any, int], None]
 
@@ -200,23 +200,23 @@ class PipelineSpec:
     file: Path
     bootstrap: str | None
     checkpoint: str
-    """A directory, absolute, or a URI that Spark's file systems understand."""
+    """An absolute directory, or a Spark URI."""
     state: Path
-    """Where the runner keeps its lock and its status: a local directory, the checkpoint's where that is one."""
+    """Local directory of the runner's lock and status; the checkpoint directory if that is local."""
     conf: Mapping[str, str]
     sources: tuple[Source, ...]
     views: tuple[View, ...]
     flows: tuple[Flow, ...]
     lines: Mapping[tuple[str, ...], int] = field(default_factory=dict)
-    """Where things are in the file: the line of `("views", "big", "sql")`."""
+    """Lines in the file by key path, such as `("views", "big", "sql")`."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What a query can read, in the order of the file."""
+        """The sources and views that a query can read, in the order of the file."""
         return (*(each.name for each in self.sources), *(each.name for each in self.views))
 
     def where(self, *path: str) -> str:
-        """The file and the line of a key, or of the nearest thing around it."""
+        """The file and the line of a key, or of the nearest key around it."""
         for length in range(len(path), 0, -1):
             line = self.lines.get(path[:length])
             if line is not None:
@@ -236,5 +236,5 @@ _INTERVAL = re.compile(rf"\d{{1,9}} {_UNIT}(?: \d{{1,9}} {_UNIT})*", re.IGNORECA
 
 
 def is_interval(text: str) -> bool:
-    """Whether this is an interval as Spark writes them: `10 seconds`, `1 hour 30 minutes`."""
+    """Whether the text is an interval in Spark's syntax: `10 seconds`, `1 hour 30 minutes`."""
     return _INTERVAL.fullmatch(text.strip()) is not None

@@ -1,10 +1,10 @@
-"""What a runner leaves for other processes: a lock that says that it lives, and a file that says how it is.
+"""The lock and the status file of a run, for other processes.
 
-    run.lock        locked by the runner for as long as it lives, however it ends
-    status.json     how the flows are, replaced whole about once a second
-    FLOW.error.txt  all that Spark had to say when a flow failed
+    run.lock        locked by the runner until its process ends
+    status.json     state of the flows, replaced atomically about once a second
+    FLOW.error.txt  Spark's full error when a flow failed
 
-They lie in the pipeline's state directory, which is its checkpoint directory where that is on this machine.
+They are in the pipeline's state directory, by default its checkpoint directory if that is local.
 """
 
 import fcntl
@@ -30,7 +30,7 @@ ERROR_CHARS_MAX = 1_000_000
 
 
 class RunLock:
-    """Held while a pipeline runs: two runs on one checkpoint would undo each other's work."""
+    """Held while a pipeline runs: two runs cannot share a checkpoint."""
 
     def __init__(self, spec: PipelineSpec) -> None:
         self._file = spec.state / LOCK
@@ -45,7 +45,7 @@ class RunLock:
         except OSError as error:
             os.close(self._handle)
             raise CannotRun(
-                f"pipeline {self._name} runs already: {self._file} is locked by another process"
+                f"pipeline {self._name} is already running: {self._file} is locked by another process"
             ) from error
         return self
 
@@ -56,7 +56,7 @@ class RunLock:
 
 
 def is_running(spec: PipelineSpec) -> bool:
-    """Whether a process on this machine runs the pipeline now."""
+    """Whether a process on this machine is running the pipeline."""
     try:
         handle = os.open(spec.state / LOCK, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -95,14 +95,14 @@ class StatusFile:
         replace(self._file, json.dumps(status, indent=2) + "\n")
 
     def keep_error(self, text: str, flow: str) -> Path:
-        """Keep the whole of a flow's error; return where."""
+        """Write the full error of a flow to a file; return its path."""
         file = self._spec.state / f"{flow}{ERROR_SUFFIX}"
         replace(file, text[:ERROR_CHARS_MAX] + "\n")
         return file
 
 
 def read_status(spec: PipelineSpec) -> dict[str, Any] | None:
-    """What the last runner wrote; None where none has run. A runner that died says `died` instead of `running`."""
+    """The status of the last run; None if there is none. If the runner died, `running` becomes `died`."""
     file = spec.state / STATUS
     try:
         if file.stat().st_size > STATUS_BYTES_MAX:
@@ -111,9 +111,9 @@ def read_status(spec: PipelineSpec) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except ValueError as error:
-        raise CannotRun(f"{file}: is no JSON ({error}), expected a pipeline's status") from error
+        raise CannotRun(f"{file}: is not JSON ({error}), expected a pipeline's status") from error
     if not isinstance(status, dict) or not isinstance(status.get("flows"), list):
-        raise CannotRun(f"{file}: is no pipeline's status, expected an object with flows")
+        raise CannotRun(f"{file}: is not a pipeline's status, expected an object with flows")
     if status.get("state") in ("starting", "running", "stopping") and not is_running(spec):
         status["state"] = "died"
         for flow in status["flows"]:

@@ -1,13 +1,12 @@
-"""Sinks that are tables: Delta tables without a jar, and the console.
+"""Sinks for Delta tables, without a jar, and for the console.
 
-**Added rows.** Executors write Parquet files into the table's directory, unseen until they are in its log.
-The driver's commit adds all files of a micro-batch in one transaction of the table, which also says which batch of
-which flow it is (Delta's application transactions). A batch that comes again, because the run died before Spark
-noted that it was done, finds itself in the log and is left out. Files of failed tasks stay unseen; `vacuum` removes
-them.
+**Appends.** Executors write Parquet files into the table's directory, invisible until they are in its log. The
+driver's commit adds all files of a micro-batch in one transaction of the table, which also records the flow and the
+batch number (Delta's application transactions). A batch that is repeated, because the run died before Spark recorded
+its end, is found in the log and skipped. Files of failed tasks stay invisible; `vacuum` removes them.
 
-**Upserts.** The rows of a batch come to the driver and are merged in one transaction, with the same note. A batch
-must fit into the driver's memory, so bound it (`maxOffsetsPerTrigger`) where the rows of one are many.
+**Upserts.** The rows of a batch are collected on the driver and merged in one transaction, with the same record.
+A batch must fit into the driver's memory, so limit it (`maxOffsetsPerTrigger`) if necessary.
 """
 
 import json
@@ -30,17 +29,17 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 FILE_ROWS_MAX = 4_000_000
-"""A larger task writes several files, so that none is unwieldy."""
+"""A larger task writes several files."""
 
 
 class BadTable(Exception):
-    """A table that does not take what a flow writes."""
+    """A table does not fit the rows of a flow."""
 
 
 def appended(
     writer: "DataStreamWriter", spark: "SparkSession", sink: DeltaSink, flow_id: str
 ) -> "DataStreamWriter":
-    """A query that adds its rows to a table, or replaces the table with them in complete mode."""
+    """A query that appends its rows to a table, or in complete mode replaces the table."""
     spark.dataSource.register(DeltaTarget)
     return (
         writer.format(DeltaTarget.name())
@@ -78,7 +77,7 @@ class DeltaWriter(DataSourceStreamArrowWriter):
         self._overwrite = overwrite
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> DeltaTaskFiles:
-        """In an executor: Parquet files, one or more for each partition of the table."""
+        """On an executor: write Parquet files, one or more for each partition of the table."""
         schema = arrow_schema(self._schema)
         files = _Files(Path(self._path), self._partition_by, schema)
         try:
@@ -90,7 +89,7 @@ class DeltaWriter(DataSourceStreamArrowWriter):
             raise
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """On the driver: all files of a batch become visible at once, unless they are already."""
+        """On the driver: make all files of a batch visible at once, unless they already are."""
         from deltalake.transaction import AddAction  # noqa: PLC0415
 
         schema = arrow_schema(self._schema)
@@ -201,7 +200,7 @@ class _Files:
 
 
 def _as_text(column: "pa.Array") -> "pa.Array":
-    """A partition's value as Delta writes it in its log."""
+    """A partition value in the format of Delta's log."""
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.compute as pc  # noqa: PLC0415
 
@@ -212,9 +211,7 @@ def _as_text(column: "pa.Array") -> "pa.Array":
         or pa.types.is_boolean(kind)
         or pa.types.is_date(kind)
     ):
-        raise BadTable(
-            f"a table is partitioned by text, whole numbers, dates or true and false, found {kind}"
-        )
+        raise BadTable(f"a table can be partitioned by text, integers, dates or booleans, found {kind}")
     return pc.cast(column, pa.string())
 
 
@@ -228,9 +225,9 @@ def upserted(sink: DeltaSink, flow_id: str) -> "Callable[[DataFrame, int], None]
 
 
 def merge(sink: DeltaSink, flow_id: str, batch: "DataFrame", batch_id: int) -> None:
-    """Put the rows of a batch into a table, each in place of the one with its key; once, however often called."""
+    """Merge the rows of a batch into a table by key. Repeated calls for a batch have no effect."""
     schema = arrow_schema(batch.schema)
-    # Computed in any case, also where the table has it: an aggregation remembers only what was computed.
+    # Computed even if the table has the batch: an aggregation keeps only what was computed.
     rows = fitted(batch.toArrow(), schema)
     if rows.num_rows == 0:
         return
@@ -238,10 +235,12 @@ def merge(sink: DeltaSink, flow_id: str, batch: "DataFrame", batch_id: int) -> N
     distinct = rows.group_by(keys).aggregate([]).num_rows
     if distinct != rows.num_rows:
         raise BadTable(
-            f"{rows.num_rows - distinct} rows of one batch have the same {', '.join(keys)} as another, and which is "
-            "to stay is open; expected one row for each, as an aggregation in mode update gives"
+            f"{rows.num_rows - distinct} rows of one batch have the same {', '.join(keys)} as another, so the result "
+            "would be arbitrary; expected one row for each, as from an aggregation in mode update"
         )
-    table = opened(sink.path, schema, sink.partition_by)  # now: what was refused before has made no table
+    table = opened(
+        sink.path, schema, sink.partition_by
+    )  # only now, so that a rejected batch creates no table
     if is_in(table, flow_id, batch_id):
         return
     predicate = " AND ".join(f"(t.{_quoted(key)} IS NOT DISTINCT FROM s.{_quoted(key)})" for key in keys)
@@ -256,7 +255,7 @@ def _quoted(name: str) -> str:
 
 
 def opened(path: str, schema: "pa.Schema", partition_by: Sequence[str]) -> "DeltaTable":
-    """The table, made if it is not there; refused if its columns are others."""
+    """Open the table, or create it. Raises BadTable if its columns differ."""
     from deltalake import DeltaTable, Schema  # noqa: PLC0415
 
     if not DeltaTable.is_deltatable(path):
@@ -268,7 +267,7 @@ def opened(path: str, schema: "pa.Schema", partition_by: Sequence[str]) -> "Delt
         if there.get(name) != ours.get(name):
             raise BadTable(
                 f"Delta table {path} {_difference(name, there.get(name), ours.get(name))}; expected the same columns: "
-                "change the query, name another directory, or remove the table if it is to be made anew"
+                "change the query, name another directory, or remove the table to create it again"
             )
     if list(table.metadata().partition_columns) != list(partition_by):
         found = ", ".join(table.metadata().partition_columns) or "nothing"
@@ -297,7 +296,7 @@ def is_in(table: "DeltaTable", flow_id: str, batch_id: int) -> bool:
 
 
 def noted(flow_id: str, batch_id: int) -> "CommitProperties":
-    """Which batch it is; and under the flow's name, which lasts longer than its id, that it has written here."""
+    """The batch under the flow's id; and a mark under the flow's name, which outlasts the id."""
     from deltalake import CommitProperties, Transaction  # noqa: PLC0415
 
     flow = flow_id.partition("/")[0]
@@ -306,14 +305,14 @@ def noted(flow_id: str, batch_id: int) -> "CommitProperties":
 
 
 def has_rows_of(path: str, flow: str) -> bool:
-    """Whether a flow, PIPELINE.FLOW, has written to a table, with whatever id."""
+    """Whether a flow, PIPELINE.FLOW, has written to a table, with any id."""
     from deltalake import DeltaTable  # noqa: PLC0415
 
     return DeltaTable.is_deltatable(path) and DeltaTable(path).transaction_version(flow) is not None
 
 
 def arrow_schema(schema: "StructType") -> "pa.Schema":
-    """Arrow's types for a query's columns, each of which may be null; times in UTC, as Delta keeps them."""
+    """Arrow types of a query's columns, all nullable; timestamps in UTC, as in Delta."""
     import pyarrow as pa  # noqa: PLC0415
     from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
 
@@ -321,7 +320,7 @@ def arrow_schema(schema: "StructType") -> "pa.Schema":
 
 
 def fitted(rows: Any, schema: "pa.Schema") -> Any:
-    """Rows in exactly these types: Spark gives times in the session's zone."""
+    """Convert rows to exactly these types: Spark's timestamps are in the session's time zone."""
     return rows if rows.schema.equals(schema) else rows.select(schema.names).cast(schema)
 
 
@@ -331,14 +330,12 @@ def console(flow: str, rows_max: int) -> "Callable[[DataFrame, int], None]":
     def show(batch: "DataFrame", batch_id: int) -> None:
         lines = [f"-- {flow}, batch {batch_id}", " | ".join(batch.columns)]
         count = 0
-        for (
-            row
-        ) in batch.toLocalIterator():  # to the last one: an aggregation remembers only what was computed
+        for row in batch.toLocalIterator():  # all rows: an aggregation keeps only what was computed
             count += 1
             if count <= rows_max:
                 lines.append(" | ".join(_cell(value) for value in row))
         if count > rows_max:
-            lines.append(f"-- and {count - rows_max} rows more")
+            lines.append(f"-- and {count - rows_max} more rows")
         if count:
             print("\n".join(lines), flush=True)
 
