@@ -119,9 +119,7 @@ def test_a_table_cannot_be_partitioned_by_times(tmp_path: Path) -> None:
     schema = StructType([StructField("at", TimestampType()), StructField("day", DateType())])
     batch = pa.RecordBatch.from_pylist([{"at": 0, "day": None}], arrow_schema(schema))
 
-    with pytest.raises(
-        BadTable, match="partitioned by text, integers, dates or booleans, found timestamp"
-    ):
+    with pytest.raises(BadTable, match="partitioned by text, integers, dates or booleans, found timestamp"):
         DeltaWriter(str(tmp_path / "t"), "f", ("at",), schema, False).write(iter([batch]))
 
 
