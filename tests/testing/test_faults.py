@@ -185,8 +185,8 @@ def test_faults_outlive_a_restart_and_end_when_they_are_cleared(broker: Broker) 
 @pytest.mark.parametrize(
     ("api", "error", "message"),
     [
-        ("Produse", "NONE", "'Produse' is no API of Kafka's"),
-        ("Produce", "NOT_A_LEADER", "'NOT_A_LEADER' is no error of Kafka's"),
+        ("Produse", "NONE", "'Produse' is not a Kafka API"),
+        ("Produce", "NOT_A_LEADER", "'NOT_A_LEADER' is not a Kafka error"),
     ],
 )
 def test_a_misspelt_fault_is_refused(broker: Broker, api: str, error: str, message: str) -> None:

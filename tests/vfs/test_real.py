@@ -72,7 +72,7 @@ def test_a_disk_that_takes_nothing_is_an_error_and_no_endless_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "pwritev", lambda *_: 0)
-    with pytest.raises(OSError, match="took no byte"):
+    with pytest.raises(OSError, match="wrote no bytes"):
         new_file(tmp_path).pwrite([b"a", b"b"], 0)
 
 

@@ -1,4 +1,4 @@
-"""Standing for election in a new epoch, with the vote for itself on disk."""
+"""A candidate in a new epoch; its vote for itself is on disk."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""The quorum as DescribeQuorum shows it."""
+"""The state of the quorum, for DescribeQuorum."""
 
 from typing import NamedTuple
 

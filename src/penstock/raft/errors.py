@@ -8,8 +8,8 @@ class NotLeader(KafkaError):
 
 
 class LostCommit(KafkaError):
-    """A committed entry would be given up: some replica broke a promise (lost its disk, or was restored from an
-    old copy). The node must stop rather than go along."""
+    """A committed entry would be lost, because a replica lost its disk or was restored from an old copy. The node must
+    stop."""
 
 
 class Misuse(KafkaError):

@@ -1,8 +1,8 @@
 """Fetches the leader's log, one request at a time.
 
-A fetch's offset is a promise that all below it is on our disk: it counts towards the leader's high watermark. So
-the next fetch leaves only when what the last one brought is flushed. Where the leader no longer has what comes
-next, its snapshot is fetched instead, piece by piece.
+The offset of a fetch acknowledges that everything below is on this node's disk: it counts towards the leader's high
+watermark. So the next fetch is sent only when the records of the last one are flushed. If the leader no longer has the
+next records, its snapshot is fetched instead, in pieces.
 """
 
 from dataclasses import dataclass
@@ -182,7 +182,7 @@ class Follower(Role):
         offset = truncation_point(self.node.log, diverging)
         if offset < self.node.high_watermark:
             raise LostCommit(
-                f"leader {self.leader_id} of epoch {self.epoch} asks to truncate to {offset}, "
+                f"leader {self.leader_id} of epoch {self.epoch} requires truncation to {offset}, "
                 f"below the high watermark {self.node.high_watermark}"
             )
         self.node.truncate(offset)
@@ -199,7 +199,7 @@ class Follower(Role):
         self.node.request(self.leader, request, now_ms)
 
     def _update_is_due(self, now_ms: TimestampMs) -> bool:
-        """Whether the voter set has an old address of ours (KIP-853)."""
+        """Return whether the voter set has an outdated endpoint of this node (KIP-853)."""
         if now_ms < self._next_update_ms or self.node.tail.voters() is None:
             return False
         known = self.node.voters.find(self.node.key)

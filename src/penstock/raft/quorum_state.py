@@ -24,7 +24,7 @@ class BadQuorumState(KafkaError):
 
 
 def encode(state: ElectionState, version: int = 1, voters: VoterSet | None = None) -> bytes:
-    """The file's content. Version 0 names the voters and forgets the directory of the vote."""
+    """Encode the file. Version 0 contains the voters, but not the directory of the vote."""
     voted = state.voted or ReplicaKey(_NOBODY)
     fields: dict[str, object]
     if version == 0:
@@ -49,7 +49,7 @@ def encode(state: ElectionState, version: int = 1, voters: VoterSet | None = Non
 
 
 def decode(content: bytes, name: str = "quorum-state") -> ElectionState:
-    """The state in a file of either version; `name` is for the error."""
+    """Decode a file of either version; `name` is used in errors."""
     try:
         fields = loads(content)
     except (JSONDecodeError, UnicodeDecodeError) as error:

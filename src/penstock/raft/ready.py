@@ -1,4 +1,4 @@
-"""What the core wants done. The driver does it in the order of the fields, and only then calls the core again.
+"""Work for the driver, which it does in the order of the fields before it calls the core again.
 
 1. `election` is written to the quorum-state file and synced.
 2. The log is changed: `truncate_to`, `snapshot_chunks`, `load_snapshot`, `fetched`, `appends`. Appends need no sync
@@ -28,7 +28,7 @@ class RoleName(Enum):
 
 
 class LeaderChange(NamedTuple):
-    """The control record with which an epoch begins."""
+    """The first control record of an epoch."""
 
     leader_id: int
     voters: tuple[ReplicaKey, ...]
@@ -42,13 +42,13 @@ class Voters(NamedTuple):
 
 
 class KRaftVersion(NamedTuple):
-    """The control record that says from here on voters are in the log (level 1)."""
+    """The control record after which voters are in the log (level 1)."""
 
     level: int
 
 
 class Data(NamedTuple):
-    """Records of the state machine, opaque; they go into one batch and become visible together."""
+    """Records of the state machine, opaque here; they form one batch and become visible together."""
 
     records: tuple[object, ...]
 
@@ -90,7 +90,7 @@ class RoleChange(NamedTuple):
     epoch: LeaderEpoch
     leader_id: int
     epoch_start_offset: Offset | None = None
-    """A leader's own first entry: its state machine may serve once that is applied."""
+    """Offset of a leader's first entry: its state machine may serve once that is applied."""
 
 
 @dataclass(slots=True)
@@ -99,7 +99,7 @@ class Ready:
     truncate_to: Offset | None = None
     snapshot_chunks: list[SnapshotChunk] = field(default_factory=list)
     load_snapshot: OffsetAndEpoch | None = None
-    """All its chunks are there: sync it, let the log begin and end at its offset, give it to the state machine."""
+    """All chunks have arrived: sync the snapshot, restart the log at its offset, load it into the state machine."""
     fetched: Fetched | None = None
     appends: list[Append] = field(default_factory=list)
     requests: list[Outbound] = field(default_factory=list)
@@ -109,7 +109,7 @@ class Ready:
 
     @property
     def changes_log(self) -> bool:
-        """Work after which the log reads differently than the core can foretell."""
+        """Whether this work changes the log in ways that the core cannot predict."""
         return self.truncate_to is not None or self.load_snapshot is not None or self.fetched is not None
 
     @property

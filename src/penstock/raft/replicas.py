@@ -11,11 +11,11 @@ from penstock.raft.voters import ReplicaKey, VoterSet
 class Progress:
     key: ReplicaKey
     end_offset: Offset = -1
-    """All below it is on the replica's disk. Goes back when an old fetch arrives late; the high watermark does not."""
+    """Everything below is on the replica's disk. A late old fetch moves it back, but not the high watermark."""
     last_fetch_ms: TimestampMs = -1
     last_caught_up_ms: TimestampMs = -1
     leader_end_offset: Offset = -1
-    """Our log end at its last fetch: a fetch from there on shows that it was caught up then."""
+    """The leader's log end at its last fetch: a later fetch from there shows that it was caught up then."""
 
     def fetched(self, offset: Offset, leader_end_offset: Offset, now_ms: TimestampMs) -> None:
         if offset >= leader_end_offset:
@@ -28,7 +28,7 @@ class Progress:
 
 
 class Replicas:
-    """Voters and observers alike, by key: one that becomes the other keeps its place."""
+    """Voters and observers by key, so that an observer that becomes a voter keeps its progress."""
 
     def __init__(self, local: ReplicaKey, since_ms: TimestampMs) -> None:
         self._local = local
@@ -45,7 +45,7 @@ class Replicas:
         progress.last_fetch_ms = max(now_ms, progress.last_fetch_ms)
 
     def of(self, key: ReplicaKey) -> Progress:
-        """Of one voter; its key in the set may leave the directory open."""
+        """Return the progress of a voter, whose key in the set may have no directory."""
         exact = self._progress.get(key)
         if exact is not None:
             return exact
@@ -53,9 +53,9 @@ class Replicas:
         return max(matching, key=lambda each: each.last_fetch_ms, default=Progress(key))
 
     def reached_by_majority(self, voters: VoterSet, local_flushed: Offset) -> Offset:
-        """The largest offset that a majority of the voters has on disk, -1 for none.
+        """Return the largest offset that a majority of the voters has on disk; -1 for none.
 
-        voters at 7, 9 and (we, flushed) 12: two of three have 9.
+        voters at 7, 9 and 12 (this node, flushed): two of three have 9.
         """
         offsets = sorted(
             (
@@ -67,7 +67,7 @@ class Replicas:
         return offsets[voters.majority - 1] if offsets else -1
 
     def majority_fetched_ms(self, voters: VoterSet) -> TimestampMs | None:
-        """The last moment since which a majority has fetched; None if we are one by ourselves."""
+        """Return the latest time since which a majority has fetched; None if this node alone is a majority."""
         times = sorted(
             (max(self.of(voter.key).last_fetch_ms, self._since_ms) for voter in voters.others(self._local)),
             reverse=True,
@@ -76,7 +76,7 @@ class Replicas:
         return times[needed - 1] if needed > 0 else None
 
     def successors(self, voters: VoterSet) -> tuple[ReplicaKey, ...]:
-        """The other voters, the most complete first."""
+        """Return the other voters, most complete first."""
         others = [voter.key for voter in voters.others(self._local)]
         return tuple(sorted(others, key=lambda key: (-self.of(key).end_offset, key.id)))
 

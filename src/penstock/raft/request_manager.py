@@ -58,7 +58,7 @@ class RequestManager:
         return request_id
 
     def answered(self, request_id: int) -> Peer | None:
-        """The peer that replied; None if the reply is no longer expected."""
+        """Return the peer that replied; None if the reply is no longer expected."""
         connection = self._connection_of(request_id)
         if connection is None:
             return None

@@ -1,7 +1,7 @@
 """A leader that resigned: it sends EndQuorumEpoch with its preferred successors, and votes for no other in its epoch.
 
-A node that led when it went down starts here too: in its epoch it may neither vote, nor lead again, since entries
-that it had served but not flushed may be gone from its log.
+A node that led when it went down also starts in this role: in its epoch it must neither vote nor lead again, since its
+log may have lost entries that it had served but not flushed.
 """
 
 from typing import TYPE_CHECKING

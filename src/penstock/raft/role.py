@@ -1,6 +1,6 @@
 """The base class of roles, with the default answer to every message.
 
-Every transition makes a new role object. A role holds what is true while it lasts (its epoch, its timers), reads the
+Every transition makes a new role object. A role has the state that lasts as long as it does (epoch, timers), reads the
 rest from the node, and ends by calling one of the node's `become_*` methods.
 """
 
@@ -52,11 +52,11 @@ class Role:
         return LeaderHint(self.epoch, self.leader_id, self.leader_endpoints)
 
     def poll(self, now_ms: TimestampMs) -> None:
-        """Act on timers that ran out and send what is due."""
+        """Act on expired timers, and send requests that are due."""
         raise NotImplementedError
 
     def deadline(self) -> TimestampMs | None:
-        """When `poll` will have something to do if no message comes before."""
+        """Return when `poll` has work to do, if no message arrives before."""
         raise NotImplementedError
 
     def would_grant(self, candidate: ReplicaKey, up_to_date: bool, pre_vote: bool) -> bool:
@@ -73,7 +73,7 @@ class Role:
         """Note a vote that `would_grant` allowed."""
 
     def on_vote_reply(self, peer: Peer, reply: VoteReply, now_ms: TimestampMs) -> None:
-        """A reply in our own epoch, as in all methods below."""
+        """Handle a reply in the current epoch, as all methods below do."""
 
     def on_begin_reply(self, peer: Peer, reply: BeginQuorumEpochReply, now_ms: TimestampMs) -> None: ...
 
@@ -111,7 +111,7 @@ def earliest(deadlines: Iterable[TimestampMs | None]) -> TimestampMs | None:
 
 
 def grants_without_leader(role: Role, candidate: ReplicaKey, up_to_date: bool, pre_vote: bool) -> bool:
-    """The vote of a node without a leader: one candidate an epoch, and none if the epoch has a leader."""
+    """Return whether a node without a leader votes for a candidate: for one per epoch, and none if it has a leader."""
     if pre_vote:
         return up_to_date
     if role.voted is not None:

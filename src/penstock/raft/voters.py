@@ -1,8 +1,8 @@
-"""Who votes: replicas by id and directory, and the set of them that is in force.
+"""Voters: replicas identified by id and directory, and sets of them.
 
-A replica that lost its disk comes back with the same id and another directory id: it is another replica, so that
-a promise made by the lost disk is never taken for one of the new (KIP-853). A set configured by hand (the old
-`controller.quorum.voters`) knows no directories; its voters carry `NO_DIRECTORY`, which stands for any.
+A replica that lost its disk returns with the same id and another directory id. It counts as another replica, so that
+votes and acknowledgements of the lost disk are not attributed to the new one (KIP-853). A statically configured set
+(`controller.quorum.voters`) has no directories; its voters have `NO_DIRECTORY`, which matches any.
 """
 
 from collections.abc import Iterable, Iterator
@@ -25,12 +25,12 @@ class ReplicaKey(NamedTuple):
         return f"replica {self.id} of directory {uuid_text(self.directory_id.bytes)}"
 
     def covers(self, other: "ReplicaKey") -> bool:
-        """Whether other is the replica meant: the same id and, where this key names a directory, the same one."""
+        """Return whether this key matches another: the same id and, if this key has a directory, the same one."""
         return self.id == other.id and self.directory_id in (NO_DIRECTORY, other.directory_id)
 
 
 class Endpoint(NamedTuple):
-    """Where a replica listens, by the name of its listener."""
+    """Name and address of a replica's listener."""
 
     listener: str
     host: str
@@ -41,11 +41,11 @@ class Voter(NamedTuple):
     key: ReplicaKey
     endpoints: tuple[Endpoint, ...] = ()
     kraft_versions: tuple[int, int] = (0, 1)
-    """The lowest and highest `kraft.version` that the voter can live with; kept for the voters record."""
+    """Lowest and highest `kraft.version` that the voter supports; part of the voters record."""
 
 
 class Peer(NamedTuple):
-    """Where a request goes. A bootstrap server's id is not known yet: it has a negative one."""
+    """The target of a request. A bootstrap server, whose id is unknown, has a negative id."""
 
     id: int
     endpoints: tuple[Endpoint, ...]
@@ -61,7 +61,7 @@ class VoterSet:
     def of(cls, voters: Iterable[Voter]) -> "VoterSet":
         chosen = tuple(sorted(voters, key=lambda voter: voter.key.id))
         if len({voter.key.id for voter in chosen}) != len(chosen):
-            raise ValueError(f"voter ids are {[voter.key.id for voter in chosen]}, expected no two alike")
+            raise ValueError(f"voter ids are {[voter.key.id for voter in chosen]}, expected no duplicates")
         return cls(chosen)
 
     def __iter__(self) -> Iterator[Voter]:
@@ -78,7 +78,7 @@ class VoterSet:
         return next((voter for voter in self.voters if voter.key.id == replica_id), None)
 
     def find(self, key: ReplicaKey) -> Voter | None:
-        """The voter that this replica is, if it is one."""
+        """Return the voter that matches a replica, if any."""
         return next((voter for voter in self.voters if voter.key.covers(key)), None)
 
     def others(self, key: ReplicaKey) -> tuple[Voter, ...]:

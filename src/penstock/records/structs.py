@@ -1,13 +1,12 @@
-"""Kafka's message encoding, for the structs inside records, each declared once.
+"""Kafka's message encoding, for structs inside records, each declared once.
 
-A flexible struct is its plain fields in order, then its tagged fields: a count, and for each its tag, its size
-and its bytes, in the order of the tags. A tagged field that has its default is not written. Lengths are unsigned
-varints, one more than the length, so that zero can say null. Versions from before have no tags, lengths of two
-bytes for strings and of four for bytes and lists, and -1 for null: `FLEXIBLE_SINCE` says where they end.
+A flexible struct has its plain fields in order, then its tagged fields: a count, and for each its tag, size and bytes,
+in the order of tags. A tagged field with its default value is not written. Lengths are unsigned varints of the length
+plus one; zero means null. Older versions have no tags, lengths of two bytes for strings and of four for bytes and
+lists, and -1 for null. `FLEXIBLE_SINCE` is the first flexible version.
 
-Which fields a version has is part of the declaration: `wire(INT32, since=2)`. The fields of a version are
-looked up once and kept, so that reading a record walks one list. Tags that nobody declared are kept as they
-came, and written back.
+The declaration of a field says which versions have it: `wire(INT32, since=2)`. The fields of each version are computed
+once, so that reading a record walks one list. Unknown tags are kept, and written back unchanged.
 """
 
 from collections.abc import Callable, Iterable
@@ -21,14 +20,14 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import UUID_BYTES
 
 Read: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
-"""The value at a position, and the position after it."""
+"""Returns the value at a position, and the position after it."""
 Write: TypeAlias = Callable[[bytearray, Any], None]
 
 NO_UUID = bytes(UUID_BYTES)
 _UVARINT_BITS_MAX = 35
-"""Five bytes of seven bits: what Kafka reads an unsigned varint from."""
+"""Kafka reads an unsigned varint from at most five bytes of seven bits."""
 _NULL = 0xFF
-"""-1 as the byte before a struct that is not there."""
+"""-1, the byte that stands for a null struct."""
 
 
 class CorruptStruct(KafkaError):
@@ -36,7 +35,7 @@ class CorruptStruct(KafkaError):
 
 
 class Form(NamedTuple):
-    """How a field of one version is written."""
+    """The encoding of a field in one version."""
 
     version: int
     flexible: bool
@@ -45,7 +44,7 @@ class Form(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """A type on the wire, and the value that a field of it has when nothing else is said."""
+    """A wire type, and the default value of its fields."""
 
     name: str
     codec: Callable[[Form], tuple[Read, Write]]
@@ -53,7 +52,7 @@ class Kind(NamedTuple):
 
 
 class Wire(NamedTuple):
-    """How a field travels."""
+    """Wire type and versions of a field."""
 
     kind: Kind
     default: Any
@@ -72,21 +71,21 @@ def wire(
     tag: int | None = None,
     nullable: bool = False,
 ) -> Any:
-    """A field of a struct, there in the versions from since to until."""
+    """Declare a field of a struct, in the versions from `since` to `until`."""
     return Wire(kind, kind.zero if default is ... else default, since, until, tag, nullable)
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 class Struct:
-    """The base of everything declared here: what a frozen dataclass is, made once for all.
+    """Base of all structs; behaves like a frozen dataclass.
 
-    A dataclass compiles half a dozen functions for each class, which for all of Kafka's records would take
-    a tenth of a second of every start. Fields are the annotated names; those in capitals are the class's.
+    A dataclass compiles half a dozen functions per class, which for all of Kafka's records would add a tenth of a
+    second to every start. Fields are the annotated names; names in capitals are class attributes.
     """
 
     FIELDS: ClassVar[dict[str, Wire]] = {}
     FLEXIBLE_SINCE: ClassVar[int] = 0
-    """The first flexible version. A struct within another is as flexible as that one."""
+    """First flexible version. A nested struct is flexible if the outer one is."""
     _DEFAULTS: ClassVar[dict[str, Any]] = {"unknown_tags": ()}
     unknown_tags: tuple[tuple[int, bytes], ...] = ()
     """Tagged fields of a later Kafka, by tag."""
@@ -146,7 +145,7 @@ def read_uvarint(data: bytes, position: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value, position
-    raise CorruptStruct(f"a length or tag at byte {position - 5} goes on past five bytes")
+    raise CorruptStruct(f"a length or tag at byte {position - 5} is longer than five bytes")
 
 
 def _fixed(name: str, packing: str, zero: Any) -> Kind:
@@ -182,7 +181,7 @@ def _put_compact_length(out: bytearray, length: int) -> None:
 
 
 class Length(NamedTuple):
-    """How a length is read and written; -1 is null."""
+    """The encoding of lengths; -1 is null."""
 
     read: Callable[[bytes, int], tuple[int, int]]
     write: Callable[[bytearray, int], None]
@@ -279,7 +278,7 @@ def array(of: Kind) -> Kind:
 
 
 def struct(of: type[Struct]) -> Kind:
-    """A struct within another. One that may be null has a byte before it: 1, or for null -1, in a tag 0."""
+    """A nested struct. A nullable one is preceded by a byte: 1, or for null -1 (0 in a tagged field)."""
 
     def codec(form: Form) -> tuple[Read, Write]:
         body = body_of(of, form.version, form.flexible)
@@ -389,7 +388,7 @@ def body_of(of: type[Struct], version: int, flexible: bool | None = None) -> Bod
 
 
 def read_whole(of: type[Struct], version: int, data: bytes, position: int = 0) -> dict[str, Any]:
-    """The fields from position to the end of the data; anything that does not fit is refused."""
+    """Read a struct from a position to the end of the data; raise if anything is left or missing."""
     try:
         values, end = body_of(of, version).read(data, position)
     except (IndexError, StructError, UnicodeDecodeError) as error:

@@ -1,4 +1,4 @@
-"""Penstock inside a test: a broker in the test's own process, on a free port, gone afterwards.
+"""Penstock inside a test: a broker in the test's process, on a free port, removed afterwards.
 
     from penstock.testing import Broker
 
@@ -9,13 +9,13 @@
 `Broker(http=True, line=True)` serves JSON over HTTP (`broker.http_url`) and the line protocol (`broker.line_port`)
 as well.
 
-`Cluster(brokers=3)` is several of them, each in its thread, that replicate each other's partitions; any of
-them can be stopped or killed and started again.
+`Cluster(brokers=3)` runs several brokers, each in a thread, which replicate each other's partitions. Each of them can
+be stopped or killed, and started again.
 
-All of them can be made to fail on purpose, and their clock be moved; docs/testing.md shows how.
+Tests can inject faults and move the clock; docs/testing.md shows how.
 
-With pytest installed, the fixtures `penstock_broker` (one for each test) and `penstock_session_broker` (one for the
-run) are there without an import; a fixture `penstock_settings` of your own, of session scope, sets their settings.
+With pytest installed, the fixtures `penstock_broker` (one per test) and `penstock_session_broker` (one per run) are
+available without an import. Define a session-scoped fixture `penstock_settings` to set their settings.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -1,15 +1,15 @@
 """A broker in a thread of this process: the same node as `penstock up`, with its own event loop.
 
-    start     directory, port, thread; returns when clients are served
-    stop      cleanly; everything is on disk
-    kill      as a crash would: nothing is flushed, connections break
-    restart   on the same ports and directory
-    close     stop, and remove a directory that was made here
+    start     creates directory, ports and thread; returns when clients are served
+    stop      stops cleanly; everything is on disk
+    kill      stops like a crash: nothing is flushed, connections break
+    restart   starts again on the same ports and directory
+    close     stops, and removes a temporary directory
 
-What goes wrong on purpose is set while it runs, or before: errors, delays and lost connections (`request_faults`), a
-full or failing disk (`disk`), a clock that jumps (`clock`), sessions that end and rebalances (`Broker` itself).
+Faults are set before or while it runs: errors, delays and lost connections (`request_faults`), a full or failing disk
+(`disk`), a clock that jumps (`clock`), expired sessions and rebalances (`Broker` itself).
 
-The ports stay ours while the broker is down, so that a restart finds them free, whatever else runs beside the test.
+The ports stay reserved while the broker is down, so that they are free for a restart.
 """
 
 import shutil
@@ -51,7 +51,7 @@ T = TypeVar("T")
 HOST = "127.0.0.1"
 
 WAIT_S_MAX = 60.0
-"""A start or a stop that takes longer is stuck: better a failed test than one that hangs."""
+"""A start or a stop that takes longer fails the test instead of letting it hang."""
 
 _LOADING = threading.Lock()
 
@@ -65,14 +65,14 @@ def _load_module(name: str) -> ModuleType:
 messages.load_module = _load_module
 
 TEST_DESCRIPTORS = 1024
-"""Open files of the broker: few enough for the lowest usual limit of a process."""
+"""Open files of the broker, below the lowest usual limit of a process."""
 
 DEFAULTS = {"group.initial.rebalance.delay.ms": "0"}
-"""A test's group has all its members; waiting for more is waiting for nothing."""
+"""In a test a group has all its members from the start, so there is no point in waiting for more."""
 
 
 class BrokerFailed(Exception):
-    """The broker could not start, or failed; the message is the reason."""
+    """The broker could not start, or failed; the message says why."""
 
 
 class Broker:
@@ -89,9 +89,9 @@ class Broker:
         controller: bool | int = False,
         make_node: MakeNode | None = None,
     ) -> None:
-        """Nothing happens before `start`, or `with`.
+        """Nothing happens before `start` or `with`.
 
-        data: a directory that stays; without it one is made and removed again.
+        data: a directory that is kept; without it a temporary one is used.
         settings: Kafka's broker settings; `False` is `"false"`.
         port: any free one, unless given.
         http, line: whether JSON over HTTP and the line protocol are served as well, on any free port or on this one.
@@ -105,18 +105,18 @@ class Broker:
         self._ports = {
             name: 0 if port is True else port for name, port in wanted.items() if port is not False
         }
-        """Of the other doors; 0 until they have one."""
+        """Ports of the other doors; 0 until they are chosen."""
         self._held: dict[str, socket.socket] = {}
-        """What keeps the ports ours: by door, Kafka's too."""
+        """Sockets that reserve the ports, by door."""
         self.clock = Clock()
-        """Time as the broker sees it, which the test can move."""
+        """The broker's clock, which the test can move."""
         self.disk = BrokerDisk()
         """The broker's disk, which the test can fill or make fail."""
         self._faults = RequestFaults()
         self._network = Network()
         self._make_node = make_node
         self._faulty: FaultyNode | None = None
-        """What runs now, unless `make_node` made something else."""
+        """The running node, unless `make_node` made something else."""
         self._running: _Running | None = None
 
     def __repr__(self) -> str:
@@ -132,32 +132,32 @@ class Broker:
 
     @property
     def bootstrap(self) -> str:
-        """What clients are given as `bootstrap.servers`."""
+        """Value of `bootstrap.servers` for clients."""
         return f"{HOST}:{self.port}"
 
     @property
     def http_url(self) -> str:
-        """Where JSON over HTTP is served, such as http://127.0.0.1:41234; without a slash at its end."""
+        """URL of JSON over HTTP, such as http://127.0.0.1:41234, without a trailing slash."""
         return f"http://{HOST}:{self._port_of('http')}"
 
     @property
     def line_port(self) -> int:
-        """Where the line protocol is served."""
+        """Port of the line protocol."""
         return self._port_of("line")
 
     @property
     def controller_port(self) -> int:
-        """Where other nodes reach this one's controller."""
+        """Port of the controller, for other nodes."""
         return self._port_of("controller")
 
     @property
     def ports_between_nodes(self) -> list[int]:
-        """Where other nodes of a cluster reach this one."""
+        """Inter-broker port, for other nodes of a cluster."""
         return [self.port, *(port for door, port in self._ports.items() if door == "controller")]
 
     def _port_of(self, door: str) -> int:
         if door not in self._ports:
-            raise BrokerFailed(f"this broker has no such door: it is made with Broker({door}=True)")
+            raise BrokerFailed(f"this broker does not serve it; create it with Broker({door}=True)")
         return self._ports[door]
 
     @property
@@ -167,7 +167,7 @@ class Broker:
     # -- life ------------------------------------------------------------------------------------------
 
     def start(self) -> "Broker":
-        """Start, and return when clients are served."""
+        """Start the broker, and return when it serves clients."""
         if self._running is not None:
             raise BrokerFailed("the broker runs already")
         is_first = not self._held
@@ -180,7 +180,7 @@ class Broker:
                 self.data, self.settings, **{door: f"{HOST}:{port}" for door, port in wanted.items()}
             )
             config = replace(config, open_files_max=open_files_max(TEST_DESCRIPTORS))
-            # Here, and not beside the loop: pytest parses what it imports, which CPython 3.11 cannot on two threads.
+            # Imported on this thread: pytest rewrites imported modules, which CPython 3.11 cannot do on two threads.
             doors.load(config.doors)
             self._running = _Running(config, self._make_node or self._new_node)
         except (KafkaError, BrokerFailed) as error:
@@ -205,7 +205,7 @@ class Broker:
         return running
 
     def take_ports(self) -> None:
-        """Choose and reserve the ports now, so that they are known before the start."""
+        """Choose and reserve the ports, so that they are known before the start."""
         for door, port in {"kafka": self.port, **self._ports}.items():
             held = self._held.get(door) or _hold(port)
             if held is None:
@@ -217,24 +217,24 @@ class Broker:
                 self._ports[door] = held.getsockname()[1]
 
     def stop(self) -> None:
-        """Stop cleanly; a broker that is down already stays down."""
+        """Stop cleanly, if it runs."""
         running = self._ended()
         if running is not None:
             running.stop()
 
     def kill(self) -> None:
-        """Stop as a crash would: nothing is flushed, and connections are dropped."""
+        """Stop like a crash: nothing is flushed, and connections are dropped."""
         running = self._ended()
         if running is not None:
             running.kill()
 
     def restart(self) -> "Broker":
-        """Start again on the same port and directory, after a clean stop if it still runs."""
+        """Start again on the same port and directory, after a clean stop if it runs."""
         self.stop()
         return self.start()
 
     def close(self) -> None:
-        """Stop, and leave nothing behind that was made here."""
+        """Stop, and remove the temporary directory."""
         try:
             self.stop()
         finally:
@@ -248,7 +248,7 @@ class Broker:
             shutil.rmtree(self._own_data, ignore_errors=True)
             self.data = self._own_data = None
 
-    # -- what goes wrong on purpose --------------------------------------------------------------------
+    # -- faults ----------------------------------------------------------------------------------------
 
     def fail(
         self,
@@ -298,11 +298,11 @@ class Broker:
         self.disk.clear()
 
     def expire_session(self, group: str, member_id: str | None = None) -> None:
-        """End the session of a member of a group, or of all members, as if they had fallen silent."""
+        """Expire the session of a member of a group, or of all members."""
         self._ask(lambda node: node.context.groups.expire_sessions(group, member_id))
 
     def rebalance(self, group: str) -> None:
-        """Have a group rebalance now."""
+        """Make a group rebalance now."""
         self._ask(lambda node: node.context.groups.rebalance(group))
 
     def _ask(self, question: "Callable[[Node], T]") -> T:
@@ -322,7 +322,7 @@ class Broker:
         return answer.result(WAIT_S_MAX)
 
     def join_network(self, network: Network, clock: Clock) -> None:
-        """Become a node of a cluster, which has one clock and a network that can be partitioned."""
+        """Make this a node of a cluster, with a shared clock and a network that can be partitioned."""
         self._network, self.clock = network, clock
 
     # -- use -------------------------------------------------------------------------------------------
@@ -330,7 +330,7 @@ class Broker:
     def create_topic(
         self, name: str, partitions: int = 1, replication_factor: int = -1, **configs: object
     ) -> None:
-        """Make a topic; it can be used when this returns.
+        """Create a topic, which is ready for use when this returns.
 
         Settings have Kafka's names, with underscores for dots: `create_topic("log", retention_ms=1000)`.
         """
@@ -349,11 +349,11 @@ class Broker:
             was_there = known is not None and not known.error_code
             if was_there or outcome.error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise outcome.error
-            # The controller changed meanwhile: the next one was asked again, and had it from the first.
+            # The controller changed meanwhile, and the first one had already created the topic.
         self.await_topic(name)
 
     def await_topic(self, name: str) -> None:
-        """Wait until this broker knows a topic, which others may know already."""
+        """Wait until this broker knows a topic."""
         from penstock.client.cluster import Cluster  # noqa: PLC0415
         from penstock.client.settings import Address  # noqa: PLC0415
 
@@ -362,7 +362,7 @@ class Broker:
 
 
 class _Running:
-    """One life of a broker: from its thread's beginning to its end."""
+    """One run of a broker, from the start of its thread to its end."""
 
     def __init__(self, config: NodeConfig, make_node: MakeNode) -> None:
         self._config = config
@@ -371,7 +371,7 @@ class _Running:
         self._failure: str | None = None
         self._loop = uvloop.new_event_loop()
         self._host: Host | None = None
-        # A forgotten broker must not keep the interpreter from ending.
+        # A broker that was not closed must not keep the interpreter running.
         self._thread = threading.Thread(target=self._main, name="penstock-broker", daemon=True)
         self._thread.start()
         try:
@@ -392,7 +392,7 @@ class _Running:
         self._end(Host.abandon)
 
     def call(self, call: Callable[[], None]) -> None:
-        """Have something called on the broker's thread."""
+        """Call a function on the broker's thread."""
         try:
             self._loop.call_soon_threadsafe(call)
         except RuntimeError:  # the loop is closed
@@ -405,7 +405,7 @@ class _Running:
             if not stops_itself or self._failure is not None:
                 self._loop.stop()
 
-        with suppress(RuntimeError):  # the loop is closed: it failed and ended by itself
+        with suppress(RuntimeError):  # the loop is closed: the broker failed and has ended
             self._loop.call_soon_threadsafe(end)
         self._thread.join(WAIT_S_MAX)
         if self._thread.is_alive():
@@ -459,7 +459,7 @@ def text_of(value: object) -> str:
 
 
 def _hold(port: int) -> socket.socket | None:
-    """Reserve a port, where the system lets a broker listen on a port that is reserved."""
+    """Reserve a port, if the system lets a broker listen on a reserved port."""
     if sys.platform == "linux":
         with suppress(OSError):
             return hold_port(port, HOST)

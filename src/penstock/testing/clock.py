@@ -1,11 +1,11 @@
-"""A clock that the test moves, so that retention, sessions and transactions end without waiting.
+"""A clock that the test moves, so that retention, sessions and transactions expire without waiting.
 
     broker.clock.advance(days=8)
 
-The broker's time runs as usual, and jumps when the test moves it. Everything that falls due in the jump is done
-once, in the order in which it would have fallen due. The jump is seen by records, retention, cleaning, groups and
-transactions. It is not seen by what keeps a cluster together (heartbeats between brokers and controllers, elections,
-replica lag), since that would only break the cluster under test; nor by clients, which have clocks of their own.
+The broker's time runs as usual, and jumps when the test moves it. Timers that expire in the jump run once, in the
+order in which they would have expired. The jump affects records, retention, cleaning, groups and transactions. It does
+not affect heartbeats between brokers and controllers, elections and replica lag, since that would only break the
+cluster under test, nor clients, which have their own clocks.
 """
 
 import threading
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SETTLE_LOOK_MS: Final = 5
-"""How often `advance` looks whether the broker is done with what fell due."""
+"""How often `advance` checks whether the broker has done what was due."""
 
 SETTLE_LOOKS: Final = 3
 """This many checks in a row must find no work in progress: work may start other work."""
@@ -38,25 +38,25 @@ class Clock:
         self._lock = threading.Lock()
         self._ahead_ms = 0
         self._worlds: dict[MovedWorld, Callable[[Callable[[], None]], None]] = {}
-        """The brokers that run, each with a way to have something called on its thread."""
+        """Running brokers, each with a function that calls another one on its thread."""
 
     @property
     def ahead_ms(self) -> int:
-        """How far the brokers' time is ahead of the machine's."""
+        """Difference between the brokers' time and the machine's."""
         return self._ahead_ms
 
     def advance(self, seconds: float = 0, *, minutes: float = 0, hours: float = 0, days: float = 0) -> None:
-        """Move the brokers' time forward, and return when they have done what fell due."""
+        """Move the brokers' time forward, and return when they have done what was due."""
         ahead_ms = round(((days * 24 + hours) * 60 + minutes) * 60_000 + seconds * 1000)
         if ahead_ms < 0:
-            raise ValueError(f"a broker's time goes forward only, and not by {ahead_ms} ms")
+            raise ValueError(f"a broker's time can only move forward, not by {ahead_ms} ms")
         with self._lock:
             self._ahead_ms += ahead_ms
             worlds = dict(self._worlds)
         waiting = []
         for world, call in worlds.items():
             done = threading.Event()
-            with suppress(Exception):  # a broker that has failed meanwhile has no time any more
+            with suppress(Exception):  # a broker that has failed meanwhile is left out
                 call(partial(world.jumped, done.set))
                 waiting.append(done)
         for done in waiting:
@@ -82,10 +82,10 @@ class MovedWorld:
         self._clock = clock
         self.rng: Random = inner.rng
         self.clock_ns = inner.clock_ns
-        """How long something takes is not moved."""
+        """Return the real monotonic time: durations are not affected by jumps."""
         self.call_soon = inner.call_soon
         self._timers: dict[_MovedTimer, None] = {}
-        """Those that wait, in the order in which they were set."""
+        """Pending timers, in the order in which they were set."""
         self._under_way = 0
         """Work that runs beside the loop."""
 

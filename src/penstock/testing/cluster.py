@@ -1,4 +1,4 @@
-"""A cluster inside a test: several brokers, each in a thread of this process, and the quorum that they share.
+"""A cluster inside a test: several brokers and their quorum, each in a thread of this process.
 
     with Cluster(brokers=3) as cluster:
         cluster.create_topic("orders", partitions=3, replication_factor=3)
@@ -7,8 +7,8 @@
 
 The first three brokers are the controllers too, unless `controllers` sets a number of dedicated controllers.
 
-Nodes can be cut off from each other (`partition`, `isolate`, `heal`), leaders moved, and the clock of all brokers be
-set forward (`clock.advance`). What else goes wrong on purpose is set at single brokers, as with one alone.
+The network between nodes can be partitioned (`partition`, `isolate`, `heal`), leaders can be moved, and the clock of
+all brokers set forward (`clock.advance`). Other faults are set at single brokers, as with one `Broker`.
 """
 
 import shutil
@@ -31,18 +31,17 @@ from penstock.testing.clock import Clock
 from penstock.testing.network import Network
 
 CONTROLLERS_MAX = 3
-"""Of the brokers that are controllers too: two of three are a majority, and more only make it slower."""
+"""Brokers that are controllers too: two of three are a majority, and more only make it slower."""
 
 FIRST_CONTROLLER_ID = 101
-"""Of controllers that are nothing else; brokers begin at 1."""
+"""Id of the first dedicated controller; brokers start at 1."""
 
 DEFAULTS = {
     "controller.quorum.election.timeout.ms": "300",
     "broker.heartbeat.interval.ms": "200",
 }
-"""On one machine the others answer at once: a test need not wait as long as a network does. How long a node may be
-silent before it is given up stays as it is: one that died is noticed at once, and on a busy machine all are silent now
-and then."""
+"""Shorter waits than in a real network, since all nodes are on one machine. Session timeouts stay: a dead node is
+detected at once anyway, and on a busy machine live nodes may be silent for a while."""
 
 
 class Cluster:
@@ -59,15 +58,15 @@ class Cluster:
         http: bool = False,
         line: bool = False,
     ) -> None:
-        """Nothing happens before `start`, or `with`.
+        """Nothing happens before `start` or `with`.
 
-        data: a directory that stays, with one for each node in it; without it one is made and removed again.
+        data: a directory that is kept, with one for each node in it; without it a temporary one is used.
         settings: Kafka's broker settings, for all of them; `of_broker` has more for single ones, by id.
         """
         self._data = None if data is None else fspath(data)
         self._own_data: str | None = None
         self._has_run = False
-        """Whether all nodes were there at once; a start that fails before that leaves nothing behind."""
+        """Whether all nodes were up at once; a start that fails before that removes what it created."""
         self._settings = DEFAULTS | {name: text_of(value) for name, value in (settings or {}).items()}
         self._more = of_broker or {}
         combined = 0 if controllers else min(brokers, CONTROLLERS_MAX)
@@ -78,12 +77,12 @@ class Cluster:
         self.brokers = [
             Broker(http=http, line=line, controller=number <= combined) for number in range(1, brokers + 1)
         ]
-        """The one with id 1 first."""
+        """Brokers by id, from 1."""
         self.controllers = [Broker(controller=True, http=http) for _ in range(controllers)]
-        """Nodes that are controllers and nothing else."""
+        """Dedicated controllers."""
         self._roles |= {FIRST_CONTROLLER_ID + place: "controller" for place in range(controllers)}
         self.clock = Clock()
-        """Time as all brokers see it, which the test can move."""
+        """The clock of all brokers, which the test can move."""
         self._network = Network()
         for each in (*self.brokers, *self.controllers):
             each.join_network(self._network, self.clock)
@@ -102,18 +101,18 @@ class Cluster:
 
     @property
     def bootstrap(self) -> str:
-        """What clients are given as `bootstrap.servers`."""
+        """Value of `bootstrap.servers` for clients."""
         return ",".join(each.bootstrap for each in self.brokers)
 
     @property
     def nodes(self) -> dict[int, Broker]:
-        """All of them, by id."""
+        """All nodes by id."""
         return dict(zip(self._roles, [*self.brokers, *self.controllers], strict=True))
 
     # -- life ------------------------------------------------------------------------------------------
 
     def start(self) -> "Cluster":
-        """Start all that are down, and return when clients are served by every one."""
+        """Start all nodes that are down, and return when every broker serves clients."""
         if self._data is None:
             self._data = self._own_data = tempfile.mkdtemp(prefix="penstock-cluster-")
         nodes = self.nodes
@@ -146,11 +145,11 @@ class Cluster:
         return self
 
     def stop(self) -> None:
-        """Stop all of them cleanly."""
+        """Stop all nodes cleanly."""
         self._all_at_once(each.stop for each in self.nodes.values())
 
     def close(self) -> None:
-        """Stop, and leave nothing behind that was made here."""
+        """Stop, and remove the temporary directory."""
         try:
             if self._own_data is not None:
                 self._kill_all()  # their data is deleted anyway
@@ -161,7 +160,7 @@ class Cluster:
                 self._data = self._own_data = None
 
     def _all_at_once(self, calls: Iterable[Callable[[], object]]) -> None:
-        """None is ready before a majority is."""
+        """Start nodes together: none is ready before a majority is."""
         with ThreadPoolExecutor(len(self.nodes)) as pool:
             futures = [pool.submit(call) for call in calls]
         failures = [each.exception() for each in futures]
@@ -175,7 +174,7 @@ class Cluster:
         for each in self.nodes.values():
             each.kill()
 
-    # -- what goes wrong on purpose --------------------------------------------------------------------
+    # -- faults ----------------------------------------------------------------------------------------
 
     def partition(self, *sides: Iterable[int]) -> None:
         """Cut the network between groups of nodes, by id: `partition([1], [2, 3])`. Clients still reach all nodes."""
@@ -193,12 +192,12 @@ class Cluster:
         self._network.heal()
 
     def leader_of(self, topic: str, partition: int = 0) -> Broker:
-        """The broker that leads a partition now, as far as the others know."""
+        """Return the current leader of a partition, according to the metadata of its brokers."""
         with self._client() as client:
             return self.nodes[self._leader(client, TopicPartition(topic, partition))]
 
     def move_leader(self, topic: str, partition: int = 0, *, to: int) -> None:
-        """Have another replica of a partition lead it, and return when it does."""
+        """Make another replica of a partition its leader, and return when it leads."""
         place = TopicPartition(topic, partition)
         with self._client() as client:
             replicas = client.refresh([topic]).topics[topic].partitions[partition].replicas
@@ -218,11 +217,11 @@ class Cluster:
                     backoff.pause(TimeoutError(f"node {to} does not lead {place} yet"))
 
     def expire_session(self, group: str, member_id: str | None = None) -> None:
-        """As `Broker.expire_session`, at whichever broker coordinates the group."""
+        """As `Broker.expire_session`, at the group's coordinator."""
         self._at_coordinator(lambda broker: broker.expire_session(group, member_id))
 
     def rebalance(self, group: str) -> None:
-        """As `Broker.rebalance`, at whichever broker coordinates the group."""
+        """As `Broker.rebalance`, at the group's coordinator."""
         self._at_coordinator(lambda broker: broker.rebalance(group))
 
     def _at_coordinator(self, do: Callable[[Broker], None]) -> None:
@@ -251,7 +250,7 @@ class Cluster:
     def create_topic(
         self, name: str, partitions: int = 1, replication_factor: int = -1, **configs: object
     ) -> None:
-        """Make a topic, which every broker that runs knows when this returns; settings as in `Broker.create_topic`."""
+        """Create a topic, which every running broker knows when this returns; settings as in `Broker.create_topic`."""
         first, *others = (each for each in self.brokers if each.is_running)
         first.create_topic(name, partitions, replication_factor, **configs)
         for each in others:

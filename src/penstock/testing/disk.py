@@ -4,7 +4,7 @@
     ...
     broker.disk.clear()
 
-All rules of `FaultyDisk` are there as well: `broker.disk.fail("sync", path="*/orders-0/*")`.
+It also has all rules of `FaultyDisk`: `broker.disk.fail("sync", path="*/orders-0/*")`.
 """
 
 import time
@@ -18,9 +18,9 @@ class BrokerDisk(FaultyDisk):
         super().__init__(RealDisk(), sleep=time.sleep)
 
     def fill(self) -> None:
-        """Have no room from now on: files that would grow get ENOSPC. `clear` ends it."""
+        """Fill the disk: writes that need room fail with ENOSPC until `clear`."""
         self.capacity = self.used
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Child processes, which compact logs, work on the disk as it is."""
+        """Pickled as the real disk: child processes, which compact logs, get no faults."""
         return RealDisk, ()

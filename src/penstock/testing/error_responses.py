@@ -30,7 +30,7 @@ _REPORTED_ABOVE: Final = {
 """Arrays whose items have an error code, although most errors are reported at the level above."""
 
 _OTHER_NAMES: Final = {"partition": "partition_index", "partition_index": "partition", "index": "partition"}
-"""Fields that are called otherwise in the request."""
+"""Fields with another name in the request."""
 
 _NOTHING: Final[dict[str, Any]] = {
     "bool": False,
@@ -43,11 +43,11 @@ _NOTHING: Final[dict[str, Any]] = {
     "timedelta_i64": timedelta(0),
     "datetime_i64": datetime.fromtimestamp(0, UTC),
 }
-"""A value without meaning for each of kio's types; integers are -1."""
+"""A neutral value for each of kio's types; integers are -1."""
 
 
 def error_response(api: Api, version: int, request: Any, code: ErrorCode) -> Any:
-    """A response of this version in which everything that the request names has failed with the code."""
+    """Return a response of this version in which everything that the request names has failed with the code."""
     response, has_code = _mirror(api, response_type(api, version), request, KioErrorCode(int(code)))
     if not has_code:
         raise ValueError(f"{api.label} version {version} has no field for an error code")
@@ -55,14 +55,14 @@ def error_response(api: Api, version: int, request: Any, code: ErrorCode) -> Any
 
 
 def with_topic_error(response: Any, code: ErrorCode) -> Any:
-    """A Metadata response in which every topic has the error and no partitions."""
+    """Return a Metadata response in which every topic has the error and no partitions."""
     kio_code = KioErrorCode(int(code))
     topics = tuple(replace(each, error_code=kio_code, partitions=()) for each in response.topics)
     return replace(response, topics=topics)
 
 
 def topic_names(request: Any) -> set[Any]:
-    """The names and ids of all topics that a request mentions, at any depth."""
+    """Return the names and ids of all topics that a request contains, at any depth."""
     found: set[Any] = set()
     if isinstance(request, tuple):
         return found.union(*map(topic_names, request))
@@ -80,7 +80,7 @@ def topic_names(request: Any) -> set[Any]:
 
 
 def _mirror(api: Api, target: type[Any], source: Any, code: KioErrorCode) -> tuple[Any, bool]:
-    """An entity of the target type made from what the request has in its place, and whether it carries the code."""
+    """Return an entity of the target type, made from its counterpart in the request, and whether it has the code."""
     values: dict[str, Any] = {}
     arrays = _arrays_of(source)
     has_code = False
@@ -110,7 +110,7 @@ def _mirror(api: Api, target: type[Any], source: Any, code: KioErrorCode) -> tup
 
 
 def _fill(values: dict[str, Any], field: Field[Any], source: Any) -> None:
-    """Copy a plain field from the request, or leave its default, or give it a value without meaning."""
+    """Copy a plain field from the request, or use its default, or a neutral value."""
     if is_dataclass(source) and _item_type(field) is None and not is_dataclass(_inner(field.type)):
         for name in (field.name, _OTHER_NAMES.get(field.name, "")):
             if hasattr(source, name):
@@ -136,7 +136,7 @@ def _nothing(field: Field[Any]) -> Any:
 
 
 def _identify(values: dict[str, Any], target: type[Any], source: Any) -> None:
-    """Where the request has a bare name or number, the first field of that type says which one is meant."""
+    """If the request has a bare name or number, put it into the first field of that type."""
     kinds = ("string",) if isinstance(source, str) else ("int32", "int64")
     for field in fields(target):
         if field.metadata.get("kafka_type") in kinds and field.name != "error_message":
@@ -145,7 +145,7 @@ def _identify(values: dict[str, Any], target: type[Any], source: Any) -> None:
 
 
 def _arrays_of(source: Any) -> Any:
-    """The request's arrays, in order."""
+    """Return the request's arrays, in order."""
     if not is_dataclass(source):
         return iter(())
     return iter([getattr(source, each.name) for each in fields(source) if _item_type(each) is not None])
@@ -153,7 +153,7 @@ def _arrays_of(source: Any) -> Any:
 
 @cache
 def _carries_code(entity_type: type[Any]) -> bool:
-    """Whether entities of the type, or those in their arrays, have an error code."""
+    """Return whether entities of the type, or those in their arrays, have an error code."""
     if _error_field(entity_type) is not None:
         return True
     items = [_item_type(each) for each in fields(entity_type)]
@@ -166,13 +166,13 @@ def _error_field(entity_type: type[Any]) -> str | None:
 
 
 def _inner(annotation: Any) -> Any:
-    """The type without its None."""
+    """Return the type without None."""
     if get_origin(annotation) not in {UnionType, Union}:
         return annotation
     return next(each for each in get_args(annotation) if each is not NoneType)
 
 
 def _item_type(field: Field[Any]) -> Any:
-    """The type of an array's items; None for a field that is no array."""
+    """Return the type of an array's items; None for a field that is not an array."""
     inner = _inner(field.type)
     return _inner(get_args(inner)[0]) if get_origin(inner) is tuple else None

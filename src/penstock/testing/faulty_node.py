@@ -1,4 +1,4 @@
-"""A node like that of `penstock up`, with everything between it and the world that a test can make go wrong."""
+"""A node like that of `penstock up`, with all injection points for faults of a test."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
@@ -24,7 +24,7 @@ class FaultyNode:
         network: Network,
         faults: RequestFaults,
     ) -> None:
-        """Made on the broker's thread."""
+        """Created on the broker's thread."""
         from penstock.handlers.support.dispatch import Dispatcher  # noqa: PLC0415  # not before a broker is started
         from penstock.server.node import Node  # noqa: PLC0415
 
@@ -45,7 +45,7 @@ class FaultyNode:
         )
 
     def begin(self, call: Callable[[Callable[[], None]], None]) -> None:
-        """Let the test reach it: `call` has something called on the broker's thread."""
+        """Connect it to the test: `call` calls a function on the broker's thread."""
         self._clock.begin(self._moved, call)
         self._network.begin(self._dialling, call)
 

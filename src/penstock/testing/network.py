@@ -1,8 +1,8 @@
-"""Cuts between the nodes of a cluster in one process: nothing that one sends reaches the other.
+"""Network partitions between the nodes of a cluster in one process.
 
-Nodes dial each other, and each connection is dialled by one of the two. So it is enough that the dialling node's side
-of a connection goes dead: it drops what is sent, and hears nothing, as if packets were lost. A new connection across a
-cut is neither made nor refused. When the cut is healed, connections that it hit break, and nodes dial anew.
+Each connection between nodes is opened by one of them. It is enough to block that node's side of the connection: it
+drops what is sent and received, as if packets were lost. A new connection across a cut is neither made nor refused.
+When the cut is healed, the affected connections break, and nodes reconnect.
 """
 
 import asyncio
@@ -14,18 +14,18 @@ from typing import Any, Final, cast
 from penstock.base.world import StreamProtocol, World
 
 LOOK_S_MAX: Final = 30.0
-"""How long a node may take to notice that the network has changed."""
+"""How long a node may take to apply a change of the network."""
 
 
 class Network:
-    """Which nodes reach each other. Set by the test's thread, looked at by those of the nodes."""
+    """Which nodes reach each other. Written by the test's thread, read by the nodes' threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._node_of_port: dict[int, int] = {}
         self._cuts: frozenset[frozenset[int]] = frozenset()
         self._sides: dict[DiallingWorld, Callable[[Callable[[], None]], None]] = {}
-        """The nodes that run, each with a way to have something called on its thread."""
+        """Running nodes, each with a function that calls another one on its thread."""
 
     def place(self, ports: Mapping[int, int]) -> None:
         """Register which node listens on each port."""
@@ -88,7 +88,7 @@ class DiallingWorld:
         self._node = node
         self._open: dict[_Wire, None] = {}
         self._unanswered: list[tuple[int, Callable[[bool], None]]] = []
-        """Connections that were dialled across a cut: their port, and what is called when none will come."""
+        """Connection attempts across a cut: their port, and the callback for a failure."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
@@ -126,7 +126,7 @@ class DiallingWorld:
 
 
 class _Wire(asyncio.BufferedProtocol):
-    """Between a connection's transport and its protocol. Once it is cut, nothing goes through either way."""
+    """Sits between a connection's transport and its protocol. Once it is cut, it drops everything both ways."""
 
     def __init__(self, protocol: StreamProtocol, port: int, over: Callable[["_Wire"], None]) -> None:
         self.port = port

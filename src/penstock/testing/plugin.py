@@ -1,4 +1,4 @@
-"""The pytest fixtures. pytest loads this in every run where Penstock is installed: it imports nothing else."""
+"""The pytest fixtures. pytest loads this module in every run where Penstock is installed, so it imports little."""
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def penstock_settings() -> Mapping[str, object]:
-    """Settings of the brokers below, by Kafka's names; define a fixture of this name to have your own."""
+    """Settings of the brokers below, by Kafka's names; define a fixture of this name to override them."""
     return {}
 
 
@@ -26,7 +26,7 @@ def penstock_broker(penstock_settings: Mapping[str, object]) -> Iterator["Broker
 
 @pytest.fixture(scope="session")
 def penstock_session_broker(penstock_settings: Mapping[str, object]) -> Iterator["Broker"]:
-    """A Kafka broker for the whole run, shared by all tests that ask for it."""
+    """A Kafka broker for the whole run, shared by all tests that use it."""
     from penstock.testing.broker import Broker  # noqa: PLC0415
 
     with Broker(settings=penstock_settings) as broker:

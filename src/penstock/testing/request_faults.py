@@ -39,7 +39,7 @@ _Act = Callable[["_Asked"], Reply]
 
 
 class Fault:
-    """One fault of some requests. It ends after `times` requests, by `cancel`, or with its `with`."""
+    """A fault of some requests. It ends after `times` requests, with `cancel`, or at the end of its `with` block."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Fault:
         client_id: str | None,
     ) -> None:
         self.hits = 0
-        """Requests that this fault has struck."""
+        """Number of requests that it was applied to."""
         self._act = act
         self._api = api
         self._left = times
@@ -74,7 +74,7 @@ class Fault:
         self._left = 0
 
     def strikes(self, asked: "_Asked") -> bool:
-        """Whether this request is struck; counts it."""
+        """Return whether the fault applies to this request, and count it."""
         if self._left == 0 or self._api not in (None, asked.header.api_key):
             return False
         if self._client_id is not None and asked.header.client_id != self._client_id:
@@ -91,7 +91,7 @@ class Fault:
 
 
 class RequestFaults:
-    """The faults of one broker. They outlive a restart."""
+    """The faults of one broker. They survive a restart."""
 
     def __init__(self) -> None:
         self._faults: tuple[Fault, ...] = ()
@@ -133,7 +133,7 @@ class RequestFaults:
 
 
 class FaultyDispatcher:
-    """Hands requests on to the broker's dispatcher, unless a fault strikes."""
+    """Passes requests to the broker's dispatcher, unless a fault applies."""
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class FaultyDispatcher:
         world: World,
         topic_id: Callable[[str], bytes | None],
     ) -> None:
-        """`topic_id` finds a topic's id, by which newer versions of Produce and Fetch name it."""
+        """`topic_id` returns a topic's id, which newer versions of Produce and Fetch use."""
         self.inner = inner
         self.world = world
         self.topic_id = topic_id
@@ -176,7 +176,7 @@ class _Asked:
         return read_request(Api(header.api_key), header.api_version, self._frame[header.body_at :])
 
     def names(self, topic: str) -> bool:
-        """Whether the request mentions the topic, by its name or id."""
+        """Return whether the request contains the topic, by name or id."""
         mentioned = {each.bytes if hasattr(each, "bytes") else each for each in topic_names(self._request())}
         return topic in mentioned or self._at.topic_id(topic) in mentioned - {None}
 
@@ -184,13 +184,13 @@ class _Asked:
         return self._at.inner.dispatch(self._session, self._frame)
 
     def refuse(self, code: ErrorCode) -> Reply:
-        """Answer with the error. The broker does not see the request; Metadata, which changes nothing, it does."""
+        """Reply with the error. The broker does not see the request, except for Metadata, which changes nothing."""
         api, version = Api(self.header.api_key), self.header.api_version
         if api is Api.METADATA:
             return _then(self._handle(), lambda frame: self._with_topic_error(frame, code))
         request = self._request()
         if api is Api.PRODUCE and request.acks == 0:
-            return self.lose_request()  # as Kafka does: there is no reply that could carry the error
+            return self.lose_request()  # as in Kafka: there is no reply that could carry the error
         return self._reply(write_response(api, version, error_response(api, version, request, code)))
 
     def _with_topic_error(self, reply: list[Piece], code: ErrorCode) -> list[Piece]:
@@ -205,7 +205,7 @@ class _Asked:
         return [response_frame(api, self.header.api_version, self.header.correlation_id, body)]
 
     def hold(self, seconds: float) -> Reply:
-        """Handle the request now, and send its reply later; those behind it wait, as on any connection."""
+        """Handle the request now, and delay its reply; later replies of the connection wait too."""
         later: Promise[list[Piece]] = Promise()
 
         def send(reply: list[Piece]) -> list[Piece]:
@@ -236,13 +236,13 @@ def _then(reply: Reply, change: Callable[[list[Piece]], list[Piece]]) -> Reply:
 
 
 def api_of(name: str) -> Api | None:
-    """An API by Kafka's name for it; None for "*", which is all of them."""
+    """Return an API by Kafka's name; None for "*", which means all."""
     if name == "*":
         return None
     found = _BY_LABEL.get(name.lower())
     if found is None:
         known = ", ".join(sorted(each.label for each in Api))
-        raise ValueError(f"{name!r} is no API of Kafka's. Expected '*' or one of: {known}")
+        raise ValueError(f"{name!r} is not a Kafka API. Expected '*' or one of: {known}")
     return found
 
 
@@ -251,4 +251,4 @@ def error_of(name: str) -> ErrorCode:
         return ErrorCode[name.upper()]
     except KeyError:
         known = ", ".join(sorted(each.name for each in ErrorCode))
-        raise ValueError(f"{name!r} is no error of Kafka's. Expected one of: {known}") from None
+        raise ValueError(f"{name!r} is not a Kafka error. Expected one of: {known}") from None

@@ -86,11 +86,11 @@ class FaultyDisk(Vfs):
     ) -> None:
         self.inner = inner
         self.capacity: int | None = None
-        """How far `used` may grow; None for a disk that is never full. The write that would pass it writes
-        what fits and fails with ENOSPC."""
+        """Limit of `used`; None for a disk that is never full. A write beyond it writes what fits and fails with
+        ENOSPC."""
         self.used = 0
-        """Bytes by which files grew through this wrapper, less what truncating and removing gave back.
-        Negative once more was freed than written: what was on the disk before counts as nothing."""
+        """Bytes by which files grew through this wrapper, less those freed by truncating and removing. Negative if
+        more was freed than written: earlier contents of the disk do not count."""
         self._rng = rng
         self._sleep = sleep
         self._failures: list[tuple[Rule, int]] = []
@@ -123,7 +123,7 @@ class FaultyDisk(Vfs):
         after: int = 0,
         when: Predicate | None = None,
     ) -> Rule:
-        """Sleep first, then go on."""
+        """Sleep before the operation."""
         if self._sleep is None:
             raise ValueError("a FaultyDisk without sleep= cannot delay")
         rule = Rule(_predicate(operation, path, when), times, after)
@@ -135,7 +135,7 @@ class FaultyDisk(Vfs):
     ) -> Rule:
         """Write in several pieces, of random size when there is an rng; all is written in the end."""
         if piece_bytes_max < 1:
-            raise ValueError(f"a piece has at least one byte, not {piece_bytes_max}")
+            raise ValueError(f"a piece must have at least one byte, not {piece_bytes_max}")
         rule = Rule(_predicate("write", path, None), times, after)
         self._splits.append((rule, piece_bytes_max))
         return rule
@@ -217,7 +217,7 @@ class FaultyDisk(Vfs):
         return None if self.capacity is None else max(0, self.capacity - self.used)
 
     def _torn_length(self, path: str, length: int) -> int | None:
-        """How much is written before the write fails; None for all of it."""
+        """Return how many bytes are written before the write fails; None for all."""
         if not any(rule.strikes("write", path) for rule in self._tears):
             return None
         return self._rng.randrange(length) if self._rng and length else length // 2
@@ -292,7 +292,7 @@ class FaultyFile:
         self._inner.sync()
 
     def drop_unsynced(self, rng: "Random | None" = None) -> None:
-        """Treat the unsynced pages as clean, where the disk below can."""
+        """Drop the unsynced pages, if the inner disk supports that."""
         if isinstance(self._inner, MemoryFile | FaultyFile):
             self._inner.drop_unsynced(rng)
 

@@ -15,7 +15,7 @@ def join(*parts: str) -> str:
 
 
 def parent(path: str) -> str:
-    """The directory that holds the name: `/` for what is at the top, `.` for a bare name."""
+    """Return the directory of a path: `/` for a name at the top, `.` for a bare name."""
     head, slash, _ = path.rstrip("/").rpartition("/")
     return head.rstrip("/") or slash or ("/" if path.startswith("/") else ".")
 

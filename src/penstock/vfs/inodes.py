@@ -1,25 +1,25 @@
-"""Files and directories of the memory disk: what is visible, what is durable, and what lies between.
+"""Files and directories of the memory disk: their visible state, their durable state, and the changes in between.
 
-A file keeps two contents, the visible and the durable, and the writes and truncates that lead from one to
-the other. A directory does the same with names:
+A file has a visible and a durable content, and the writes and truncates between them. A directory does the same with
+names:
 
     visible   = durable + every unsynced change, in order
-    synced    : durable catches up, nothing is left between
+    synced    : durable = visible
     power cut : durable + some of the unsynced changes
 
-What survives of a file is decided sector by sector. A drive writes a sector whole or not at all, but
-sectors go down in any order, and a sector written twice may have been flushed in between:
+For a file, survival is decided per sector. A drive writes a sector completely or not at all, but sectors in any order,
+and a sector written twice may have been flushed in between:
 
-    durable   [aaaa][aaaa]          each sector: one of its versions, whichever
+    durable   [aaaa][aaaa]          each sector: any one of its versions
     write 1   [bbbb][bbbb][bb]      size: that after some number of the operations, or within a write
     write 2         [cccc][cccc]    e.g. [aaaa][cccc][bb00]
 
-Truncation counts as a version too: zeros from the cut on. Bytes that never reached the disk read as zeros.
+Truncation counts as a version too: zeros from the new end on. Bytes that never reached the disk read as zeros.
 
-What survives of a directory is some number of its first changes. A rename within a directory is one
-change. A rename across two is one entry of the journal, as on ext4 and XFS: it survives in both or in
-neither, and syncing either directory commits it, with what the other directory did before it. Nothing is
-promised about the name of the target directory itself: if that is lost, what was moved in goes with it.
+Of a directory, a number of its first changes survives. A rename within a directory is one change. A rename across two
+is one entry of the journal, as on ext4 and XFS: it survives in both or in neither, and syncing either directory
+commits it, together with earlier changes of the other one. The name of the target directory itself may be lost, and
+with it what was moved into it.
 """
 
 from collections import Counter
@@ -30,25 +30,25 @@ if TYPE_CHECKING:
     from random import Random
 
 SECTOR_BYTES = 512
-"""The least that a drive writes as one; larger on many drives, which only tears less."""
+"""The smallest unit that a drive writes; many drives have larger ones, which tear less."""
 
 FileChange: TypeAlias = tuple[int, bytes | None]
 """A write as (position, data), or a truncation as (length, None)."""
 
 
 class Fate(Enum):
-    """What a power cut makes of the changes that were not synced."""
+    """Which unsynced changes survive a power cut."""
 
     LOST = auto()
     KEPT = auto()
     CUT = auto()
-    """The first of them survive, up to some byte: what a log sees most."""
+    """The first ones, up to some byte: the most common case for a log."""
     TORN = auto()
     """Any sector in any version."""
 
 
 class FileNode:
-    """A file, whatever its name is and whether it has one."""
+    """A file, independent of its name."""
 
     __slots__ = ("content", "durable", "modified_ms", "unsynced")
 
@@ -56,8 +56,8 @@ class FileNode:
         self.content = bytearray() if content is None else content
         """What readers see."""
         self.durable = bytearray(self.content)
-        """What is there after a power cut if all of `unsynced` is lost. After a failed sync it lacks changes
-        that are visible and no longer in `unsynced`."""
+        """Content after a power cut if all of `unsynced` is lost. After a failed sync it lacks changes that are
+        visible and no longer in `unsynced`."""
         self.unsynced: list[FileChange] = []
         self.modified_ms = modified_ms
 
@@ -72,14 +72,14 @@ class FileNode:
         self.unsynced.append(change)
 
     def sync(self) -> None:
-        # Writes may come from another thread meanwhile: those are for the next sync.
+        # Another thread may write meanwhile: its writes are left for the next sync.
         count = len(self.unsynced)
         for change in self.unsynced[:count]:
             _apply(self.durable, change)
         del self.unsynced[:count]
 
     def drop_unsynced(self, rng: "Random | None" = None) -> None:
-        """Take the unsynced changes for clean although they were not made durable.
+        """Drop the unsynced changes although they are not durable, as Linux does after a failed sync.
 
         With an rng some of them reached the disk before the sync failed, without it none.
         """
@@ -128,13 +128,13 @@ class FileNode:
 
 
 class NameChange:
-    """What one operation did to the names of one directory."""
+    """One operation's changes to the names of one directory."""
 
     __slots__ = ("names", "twin")
 
     def __init__(self, names: "dict[str, Node | None]") -> None:
         self.names = names
-        """The node that each name stands for since; None where the name is gone."""
+        """The new node of each name; None for a removed name."""
         self.twin: tuple[DirNode, NameChange] | None = None
         """The other half of a rename across directories."""
 
@@ -147,7 +147,7 @@ class NameChange:
 
 
 class DirNode:
-    """A directory, whatever its name is."""
+    """A directory, independent of its name."""
 
     __slots__ = ("durable", "modified_ms", "names", "unsynced")
 
@@ -183,7 +183,7 @@ Node: TypeAlias = FileNode | DirNode
 
 
 def move(source: DirNode, name: str, target: DirNode, target_name: str, now_ms: int) -> None:
-    """Rename what has this name in source; a file of the new name in target is replaced."""
+    """Rename a file or directory from source to target; replaces a file of the new name."""
     node = source.names[name]
     if source is target:
         source.change({name: None, target_name: node}, now_ms)
@@ -195,10 +195,10 @@ def move(source: DirNode, name: str, target: DirNode, target_name: str, now_ms: 
 
 
 def tree_after_power_cut(root: DirNode, rng: "Random") -> DirNode:
-    """What may be found below root once the power is back.
+    """Return a possible state below root after a power cut.
 
-    One time in six nothing unsynced survives, one time in six everything; else each file and directory
-    has its own fate.
+    With a probability of 1/6 nothing unsynced survives, with 1/6 everything; otherwise it is drawn for each file and
+    directory.
     """
     common = {0: Fate.LOST, 1: Fate.KEPT}.get(rng.randrange(6))
     survivors = _surviving_changes(root, common, rng)
@@ -225,7 +225,7 @@ def tree_after_power_cut(root: DirNode, rng: "Random") -> DirNode:
 
 
 def _surviving_changes(root: DirNode, fate: Fate | None, rng: "Random") -> dict[DirNode, int]:
-    """How many of its first unsynced changes each directory keeps."""
+    """Draw how many of its first unsynced changes each directory keeps."""
     directories = _directories(root)
     if fate is Fate.LOST:
         return dict.fromkeys(directories, 0)
@@ -248,7 +248,7 @@ def _surviving_changes(root: DirNode, fate: Fate | None, rng: "Random") -> dict[
 
 
 def _directories(root: DirNode) -> list[DirNode]:
-    """Every directory that is, was or may again be below root; the same order on every run."""
+    """Return every directory that is, was or may again be below root, in a deterministic order."""
     found: dict[DirNode, None] = {root: None}
     queue = [root]
     for directory in queue:
@@ -282,7 +282,7 @@ def _sectors(start: int, data: bytes) -> range:
 
 
 def _cut(changes: list[FileChange], rng: "Random") -> list[FileChange]:
-    """The first of the changes, the last perhaps only in part."""
+    """Apply the first of the changes, the last perhaps only in part."""
     count = rng.randint(0, len(changes))
     first = changes[:count]
     if count < len(changes):
@@ -293,7 +293,7 @@ def _cut(changes: list[FileChange], rng: "Random") -> list[FileChange]:
 
 
 def _some_size(sizes: list[int], changes: list[FileChange], rng: "Random") -> int:
-    """The size after some number of the changes, or while a write made the file grow."""
+    """Draw a size after some number of the changes, or within a write that grew the file."""
     count = rng.randrange(len(sizes))
     if count < len(changes) and changes[count][1] is not None and rng.random() < 0.5:
         return rng.randint(sizes[count], sizes[count + 1])

@@ -109,14 +109,14 @@ class MemoryDisk(Vfs):
         self._locked: set[FileNode] = set()
 
     def crash_clone(self, rng: "Random") -> "MemoryDisk":
-        """A possible state after a power cut: everything synced, and some of the rest, torn.
+        """Return a possible state after a power cut: everything synced, and some of the rest, torn.
 
-        All of it is durable on the clone. The disk itself stays as it is.
+        Everything is durable on the clone. The disk itself does not change.
         """
         return self._clone(tree_after_power_cut(self._root, rng))
 
     def kill_clone(self) -> "MemoryDisk":
-        """The state after kill -9: everything. The clone can still lose what was not synced."""
+        """Return the state after kill -9: everything. The clone can still lose unsynced changes."""
         return self._clone(deepcopy(self._root))
 
     def _clone(self, root: DirNode) -> "MemoryDisk":
@@ -251,7 +251,7 @@ class MemoryDisk(Vfs):
         return node
 
     def _place(self, path: str) -> tuple[DirNode, str]:
-        """The directory that holds, or would hold, the last name of path; and that name."""
+        """Return the directory of the last name of path, and that name."""
         parts = _parts(path)
         if not parts:
             raise _error(errno.EBUSY, path)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from penstock.vfs.interface import Entry, Lock, Stat, Usage, Vfs
 
 IOV_MAX = 1024
-"""How many buffers one pwritev takes: UIO_MAXIOV of Linux."""
+"""Maximum number of buffers of one pwritev: UIO_MAXIOV of Linux."""
 
 FILE_MODE = 0o666
 """Before the umask; what open(2) is given by most programs, Kafka's JVM included."""
@@ -100,7 +100,7 @@ class RealFile:
             views[first] = views[first][done:]
             done = os.pwritev(self._descriptor, views[first : first + IOV_MAX], position)
             if not done:
-                raise OSError(errno.EIO, "the disk took no byte of a write and gave no error", self.path)
+                raise OSError(errno.EIO, "a write wrote no bytes and reported no error", self.path)
             position += done
 
     def size(self) -> int:
@@ -226,10 +226,10 @@ class RealLock:
 
 
 _locked: set[tuple[int, int]] = set()
-"""Device and inode of each file that this process holds locked: the kernel would let it lock them again."""
+"""Device and inode of each file that this process has locked: the kernel would let it lock them again."""
 
 _lock_guard = threading.Lock()
-"""Held from the look into `_locked` to the change of it: closing a second descriptor would free the lock."""
+"""Guards `_locked` between check and change: closing a second descriptor would release the lock."""
 
 # A forked child has the set but not the locks.
 os.register_at_fork(after_in_child=_locked.clear)

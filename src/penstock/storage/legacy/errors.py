@@ -8,7 +8,7 @@ class LegacyError(StorageError):
 
 
 class CorruptSource(LegacyError):
-    """Damaged bytes that sound records follow."""
+    """Damaged bytes, followed by sound records."""
 
     def __init__(self, path: str, position: int, problem: str) -> None:
         super().__init__(f"{path} at position {position}: {problem}")

@@ -9,8 +9,8 @@
           . value               .    length -1 for no value, a tombstone
           . idempotency key     .    length -1 or 0 for none
 
-There is no checksum: damage is noticed where lengths, topic, partition or offsets do not fit. What a record
-is recognised by is its topic and partition, which it repeats.
+There is no checksum: damage is detected by inconsistent lengths, topic, partition or offsets. The search for a record
+looks for its topic and partition, which every record repeats.
 """
 
 from collections.abc import Iterator

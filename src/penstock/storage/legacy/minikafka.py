@@ -9,8 +9,8 @@
           . payload length   4    -1 for no payload, a tombstone
           . payload
 
-The lengths say the same thing twice, so a damaged one is noticed. Offset, timestamp and key are covered by
-nothing: of these only an offset out of order gives itself away.
+The lengths are redundant, so a damaged one is detected. Offset, timestamp and key have no checksum: of these only an
+offset out of order is detected.
 """
 
 import re
@@ -33,7 +33,7 @@ _PROBE = re.compile(
     rb"(?:[\0-\x08]|\xff{4}))",  # key length: none, or up to the limit
     re.DOTALL,
 )
-"""Lets the regular expression engine go through a damaged stretch: some 30 MB a second, 1 MB byte by byte."""
+"""Searches damaged bytes with the regular expression engine: 30 MB a second, against 1 MB byte by byte."""
 
 
 class MinikafkaCodec:
@@ -41,7 +41,7 @@ class MinikafkaCodec:
     probe_bytes = _HEAD_BYTES
 
     def __init__(self, partition: TopicPartition) -> None:
-        """A record does not say what partition it belongs to: nothing is to be kept."""
+        """Records do not contain their partition, so nothing is stored."""
 
     def decode(self, data: bytes, start: int, end: int) -> Record:
         length, crc, offset, timestamp, key_size = _HEAD.unpack_from(data, start)

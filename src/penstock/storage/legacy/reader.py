@@ -1,12 +1,12 @@
-"""One partition of an older system, record by record, whatever state its files are in.
+"""Reads the records of one partition of an older system, also from damaged files.
 
-    [ 0 ][ 1 ][ 2 ][#3#][ 4 ]      damaged: stops at 3 with an error, or skips it and says so
-    [ 0 ][ 1 ][ 2 ][#3#]           the end: cut off at 3, and what was cut is noted
+    [ 0 ][ 1 ][ 2 ][#3#][ 4 ]      damaged: stops at 3 with an error, or skips and reports it
+    [ 0 ][ 1 ][ 2 ][#3#]           a torn end: ends before 3, and reports the torn bytes
     [ 0 ][ 1 ][ 2 ][ 3               the same
 
-What is not a sound record is one or the other by what follows. Where the lengths show its end, the search
-for the next sound record begins there, else at its second byte, and goes on into the files behind. A sound
-record is one that decodes and does not go back in offsets.
+Bytes that are not a sound record are damage if a sound record follows, and a torn end if none does. The search for the
+next sound record starts at the end of the bad one, if its lengths are consistent, otherwise at its second byte, and
+continues into the next files. A sound record decodes, and its offset is higher than the one before.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,14 +22,14 @@ from .errors import CorruptSource, OffsetsOutOfOrder
 from .layout import SourceFile
 
 STEP_BYTES = 1 << 20
-"""As much as is read at once, unless a single record is longer."""
+"""Bytes read at once, unless a single record is longer."""
 
 JUMP_MAX = RELATIVE_OFFSET_MAX
-"""From one record to the next. A segment spans no more; in a file it is a flipped bit, and no gap."""
+"""Largest gap between the offsets of two records. A segment spans no more; a larger gap is a flipped bit."""
 
 
 class Damage(NamedTuple):
-    """Bytes that were not taken over."""
+    """Bytes that were not imported."""
 
     path: str
     position: int
@@ -41,7 +41,7 @@ class Damage(NamedTuple):
 
 
 class _Broken(Exception):
-    """Reading has come to something that is not a sound record."""
+    """The bytes at the current position are not a sound record."""
 
     def __init__(self, position: int, problem: str, search_from: int, *, is_order: bool = False) -> None:
         super().__init__(problem)
@@ -49,11 +49,11 @@ class _Broken(Exception):
         self.problem = problem
         self.search_from = search_from
         self.is_order = is_order
-        """The record is sound in itself: never to be taken for a torn end."""
+        """The record itself is sound, so it is not a torn end."""
 
 
 class PartitionReader:
-    """Iterate over it once."""
+    """An iterable over the records; iterate once."""
 
     def __init__(
         self,
@@ -65,9 +65,9 @@ class PartitionReader:
         on_read: Callable[[int], None] = lambda _: None,
     ) -> None:
         self.start: Offset = files[0].base_offset if files else 0
-        """Where the partition begins: below, its records were deleted long ago."""
+        """Log start: records below were deleted."""
         self.next_offset: Offset = self.start
-        """One behind the last record read."""
+        """Offset after the last record read."""
         self.cut: list[Damage] = []
         """The torn end, in one file or several."""
         self.skipped: list[Damage] = []
@@ -79,7 +79,7 @@ class PartitionReader:
 
     @property
     def end(self) -> Offset:
-        """The next offset that the older system would give: an empty last segment is named by it."""
+        """The next offset that the older system would assign: an empty last segment is named by it."""
         return max(self.next_offset, self._files[-1].base_offset) if self._files else 0
 
     def __iter__(self) -> Iterator[Record]:
@@ -103,7 +103,7 @@ class PartitionReader:
                 file.close()
 
     def _records(self, file: File, position: int, source: SourceFile) -> Iterator[Record]:
-        """The records of one file, each checked against the one before it."""
+        """Yield the records of one file, each checked against the one before it."""
         decode, length_min = self._codec.decode, self._codec.length_min
         unpack = INT32.unpack_from
         next_offset, end = self.next_offset, source.size
@@ -139,7 +139,7 @@ class PartitionReader:
             self.next_offset = next_offset
 
     def _look_ahead(self, head: bytes, file: File, position: int, end: int) -> int:
-        """How much to read for a record that is not whole in the buffer; `_Broken` if it is not in the file."""
+        """Return how much to read for a record that is incomplete in the buffer; raise `_Broken` if the file ends."""
         left = end - position
         if left < LENGTH_BYTES or not head:
             raise _Broken(position, f"{left} bytes, expected a record", end)
@@ -159,7 +159,7 @@ class PartitionReader:
     # -- damage ----------------------------------------------------------------------------------------
 
     def _go_on(self, index: int, broken: _Broken) -> tuple[int, int]:
-        """Where to read on, as file and position; the end of the last file where nothing sound follows."""
+        """Return the file and position of the next sound record, or the end of the last file if there is none."""
         path = self._files[index].path
         if broken.is_order and not self._skip_corrupt:
             raise OffsetsOutOfOrder(path, broken.position, broken.problem)
@@ -196,7 +196,7 @@ class PartitionReader:
         return None
 
     def _search(self, file: File, position: int, source: SourceFile) -> int | None:
-        """Position of the first sound record at or after a position."""
+        """Return the position of the first sound record at or after a position."""
         while position < source.size:
             if self._is_sound(file, position, source):
                 return position
