@@ -77,8 +77,8 @@ def test_a_run_does_what_it_is_for() -> None:
     for what in (
         "is killed while up",
         "loses power while up",
-        "is stopped where it is",
-        "goes on",
+        "is paused",
+        "resumes",
         "the network is cut",
         "the network is healed",
         "is reset",
@@ -87,7 +87,7 @@ def test_a_run_does_what_it_is_for() -> None:
         "NOT_LEADER_OR_FOLLOWER",
         "operator creates passing-1: NONE",
         "operator moves orders",
-        "operator wants preferred leaders",
+        "operator elects preferred leaders",
     ):
         assert what in told, what
 

@@ -58,8 +58,8 @@ def test_directories_go_and_come_back_as_they_were() -> None:
     copy = read_directories(disk)
     replace_file(disk, f"{path}/00000000000000000000.log", b"newer")
     assert put_back(disk, METADATA, copy) is None
-    assert put_back(disk, "orders-0", copy) == "orders-0 is as it was before"
+    assert put_back(disk, "orders-0", copy) == "orders-0 is rolled back"
     after = disk.crash_clone(Random(1))
     assert read_file(after, f"{path}/00000000000000000000.log") == b"old"
-    assert take_away(disk, "orders-0") == "orders-0 is gone"
+    assert take_away(disk, "orders-0") == "orders-0 is removed"
     assert directories(disk.crash_clone(Random(1))) == []

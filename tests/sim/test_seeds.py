@@ -116,7 +116,7 @@ def test_a_run_with_groups_and_transactions_does_what_it_is_for() -> None:
         "(aborted)",
         "in generation 2",
         "in epoch",
-        "goes on at",
+        "continues at",
     ):
         assert what in told
 

@@ -22,9 +22,9 @@ def java_string_hash(text: str) -> int:
     return value - 2**32 if value >= 2**31 else value
 
 
-@lru_cache(4096)  # a member says the name of its group with every heartbeat
+@lru_cache(4096)  # a member sends its group's name with every heartbeat
 def partition_for(name: str, count: int) -> int:
-    """The partition, of so many, that has this name. The smallest number has no absolute value in Java: it is 0."""
+    """Return the partition of a name, as Java does: the smallest integer, which has no absolute value, counts as 0."""
     value = java_string_hash(name)
     return 0 if value == _INT32_MIN else abs(value) % count
 

@@ -27,7 +27,7 @@ from penstock.sim.clients.ports import Scheduler
 from penstock.wire.peers import Address
 
 HOST = "127.0.0.1"
-"""Below what systems give out by themselves: nobody else is given one while its broker is down."""
+"""Below the ephemeral range: no other process gets one while its broker is down."""
 
 DOORS = ("kafka", "controller", "http", "line")
 LOOK_EVERY_S = 0.05

@@ -311,7 +311,7 @@ class Campaign:
 
     async def _close(self) -> None:
         """Let all clients finish, and read everything."""
-        self.trace("everyone finishes")
+        self.trace("clients finish")
         self._say("reading everything and checking the files")
         self._network.is_calm = True
         self._clients.finish()

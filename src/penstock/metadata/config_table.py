@@ -1,13 +1,13 @@
-"""The settings of topics and brokers by Kafka's names: types, defaults, what is allowed, what they mean.
+"""The settings of topics and brokers by Kafka's names: types, defaults, allowed values, descriptions.
 
-A topic's setting falls back on the broker's settings named in `brokers`: of `log.retention.ms`,
-`log.retention.minutes` and `log.retention.hours` the first that is set counts, and the last has the default.
-Those broker settings are made from the topic's, here; the others of the brokers follow.
+The default of a topic setting comes from the broker settings named in `brokers`: of `log.retention.ms`,
+`log.retention.minutes` and `log.retention.hours` the first that is set counts, and the last has the default. Those
+broker settings are derived from the topic settings; the other broker settings follow.
 
-Defaults and bounds are Kafka 4.3's, but for `num.partitions` (3), `segment.bytes` (small segments are for labs
-and tests), the replication of internal topics, which follows the number of brokers there are, and sockets: buffers
-are the system's, which grow with the connection, and more of them may wait.
-`acted` says whether anything obeys the setting; the others are taken, checked, kept and shown.
+Defaults and bounds are Kafka 4.3's, except for `num.partitions` (3), `segment.bytes` (labs and tests need small
+segments), the replication factor of internal topics, which follows the number of brokers, and sockets: buffers have
+the system's size, which grows with the connection, and the backlog is longer. Settings without `acted` are accepted,
+checked, stored and shown, but have no effect.
 """
 
 from dataclasses import dataclass
@@ -32,13 +32,13 @@ class ConfigType(IntEnum):
 
 
 class Mode(Enum):
-    """When a broker's setting may change."""
+    """When a broker setting may change."""
 
     READ_ONLY = "read-only"
     """At a restart."""
     PER_BROKER = "per-broker"
     CLUSTER_WIDE = "cluster-wide"
-    """At run time, for all brokers at once or for one."""
+    """Dynamically, for all brokers or for one."""
 
 
 class Importance(Enum):
@@ -70,9 +70,9 @@ class Setting:
     mode: Mode = Mode.CLUSTER_WIDE
     importance: Importance = Importance.MEDIUM
     brokers: tuple[str, ...] = ()
-    """Of a topic's setting: the broker's settings that are its default, the strongest first."""
+    """For a topic setting: the broker settings that supply its default, highest precedence first."""
     may_be_empty: bool = False
-    """Of a list with choices: whether it may be empty."""
+    """For a list with choices: whether it may be empty."""
 
     @property
     def bounds(self) -> tuple[float | None, float | None]:
@@ -81,7 +81,7 @@ class Setting:
 
 
 def unit_ms(name: str) -> int:
-    """The unit of a broker's setting in milliseconds: 3,600,000 for `log.retention.hours`."""
+    """Unit of a broker setting in milliseconds: 3,600,000 for `log.retention.hours`."""
     return _UNIT_MS.get(name.rpartition(".")[2], 1)
 
 
@@ -189,7 +189,7 @@ TOPIC_SETTINGS: dict[str, Setting] = {
 
 
 def _made_from(topic: Setting) -> list[Setting]:
-    """The broker's settings behind a topic's."""
+    """Return the broker settings that supply the default of a topic setting."""
     made = []
     for name in topic.brokers:
         unit = unit_ms(name) if len(topic.brokers) > 1 else 1
@@ -221,14 +221,14 @@ def _fixed(
     low: float | None = None,
     choices: tuple[str, ...] = (),
 ) -> Setting:
-    """A broker's setting that needs a restart to change."""
+    """Declare a broker setting that needs a restart to change."""
     return Setting(name, kind, default, documentation, low, None, choices, mode=Mode.READ_ONLY)
 
 
 def _inert(
     name: str, kind: ConfigType, default: str | None, documentation: str, low: float | None = None
 ) -> Setting:
-    """A broker's setting without effect: its feature does not exist yet, or is not needed."""
+    """Declare a broker setting without effect: its feature does not exist yet, or is not needed."""
     return Setting(name, kind, default, documentation, low, acted=False, mode=Mode.READ_ONLY)
 
 

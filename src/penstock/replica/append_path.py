@@ -123,7 +123,7 @@ class AppendPath:
         partition = self._partition
         if inspected is not None and not partition.is_leader:
             raise KafkaError(
-                f"{partition.name} is led elsewhere now; refresh metadata and retry",
+                f"this broker no longer leads {partition.name}; refresh metadata and retry",
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
             )
         in_sync = partition.isr_size

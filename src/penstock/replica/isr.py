@@ -10,8 +10,8 @@ that is to join holds the high watermark back already, and one that is to leave 
 what all of it has is committed whatever the controller decides (KIP-497).
 
 A follower stays in sync as long as it has been at the log end within `replica.lag.time.max.ms`. Its fetches show when
-it was there: a fetch from the leader's log end is there now; a fetch from what was the log end at the fetch before was
-there then. In a fetch session idle partitions are in no request: a follower at the log end stays there as long as
+it was there: a fetch from the current log end is there now; a fetch from the log end at the time of the previous fetch
+was there then. In a fetch session idle partitions are in no request: a follower at the log end stays there as long as
 nothing is written, and `note_caught_up` notes until when.
 
 Times are milliseconds of a monotonic clock.

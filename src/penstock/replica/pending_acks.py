@@ -149,7 +149,7 @@ class PendingAcks:
             return
         partition = self._partition
         why = KafkaError(
-            f"This broker may no longer lead {partition.name}: neither the controller nor the ISR was heard of late. "
+            f"This broker may no longer lead {partition.name}: it has lost contact with the controller and the ISR. "
             "Refresh metadata and retry.",
             ErrorCode.NOT_LEADER_OR_FOLLOWER,
         )
@@ -176,6 +176,6 @@ class PendingAcks:
     def _too_few(self) -> KafkaError:
         partition = self._partition
         return KafkaError(
-            f"{partition.name} has {partition.isr_size} replicas in sync by now, {partition.required_isr} are needed",
+            f"{partition.name} now has {partition.isr_size} replicas in sync, {partition.required_isr} are needed",
             ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
         )

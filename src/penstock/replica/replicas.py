@@ -349,7 +349,8 @@ class Replicas:
         else:
             self._unlead(partition)
             why = KafkaError(
-                f"{name} is led elsewhere now; refresh metadata and retry", ErrorCode.NOT_LEADER_OR_FOLLOWER
+                f"this broker no longer leads {name}; refresh metadata and retry",
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
             )
             partition.follow(placed.leader, placed.leader_epoch, why, placed.partition_epoch)
             if partition.log.is_damaged:
@@ -368,7 +369,7 @@ class Replicas:
         self._forget(partition)
         partition.step_down(
             KafkaError(
-                f"{partition.name} is led elsewhere now; refresh metadata and retry",
+                f"this broker no longer leads {partition.name}; refresh metadata and retry",
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
             )
         )

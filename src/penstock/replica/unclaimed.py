@@ -7,7 +7,7 @@
 An image without a topic does not prove that the topic was deleted: the controllers may have lost the end of their log,
 or all of it, and then every broker has the same incomplete image. The record does prove it, because no two topics have
 the same id. Nor does an image that places the partition on other brokers prove that they have its records: if metadata
-went back, they had them once. Kafka makes strays of all of these at a start.
+went back, they had them once. Kafka turns all of these into strays at start.
 
 A log with a later leader epoch than the image has for the partition is set aside too, and replicated again: the
 metadata is older than the log, and replicas would truncate what was written since.

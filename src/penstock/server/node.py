@@ -186,7 +186,7 @@ class Node:
         world, config, directory = self._world, self._config, self.directory
         data_world = self._data_world
         identity = directory.identity
-        # DescribeConfigs shows node.id also if it comes from the directory.
+        # DescribeConfigs also shows a node.id from the directory.
         own = {"node.id": str(identity.node_id), **config.settings}
         settings = BrokerSettings(identity.node_id, own)
         self._peers = PeerConnections(world, f"penstock-{identity.node_id}")

@@ -1,4 +1,4 @@
-"""`penstock up`: a node in a process of its own, from the command to the exit code.
+"""`penstock up`: runs a node in its own process, from the command to the exit code.
 
 Standard output gets one line, when the node serves, without the doors that are off:
 
@@ -44,7 +44,7 @@ LEVELS = ("debug", "info", "warning", "error")
 
 
 def run(config: NodeConfig, make_node: MakeNode = new_node) -> int:
-    """Serve until a signal comes; return the exit code."""
+    """Serve until a signal arrives; return the exit code."""
     # Objects created at the start live on: collecting them finds no garbage.
     gc.disable()
     descriptors = raise_descriptor_limit()

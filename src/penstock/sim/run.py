@@ -246,7 +246,7 @@ class Simulation:
 
     def _settle(self) -> None:
         """End the faults, let all clients finish, and read everything."""
-        self.trace("everyone finishes")
+        self.trace("clients finish")
         self._faults.end()
         self._clients.finish()
         self._step_until(lambda: self._clients.is_idle, "producers finish")

@@ -436,9 +436,7 @@ def test_only_the_topics_asked_for_are_exported() -> None:
         export_directory(directory, "/more", FORMATS["minikafka"], topics=["d"])
     with pytest.raises(LegacyError, match="the broker's own state"):
         export_directory(directory, "/more", FORMATS["minikafka"], topics=["__consumer_offsets"])
-    with pytest.raises(
-        LegacyError, match="/out is there already: expected no such directory, or an empty one"
-    ):
+    with pytest.raises(LegacyError, match="/out already exists: expected no such directory, or an empty one"):
         export_directory(directory, "/out", FORMATS["minikafka"])
 
 

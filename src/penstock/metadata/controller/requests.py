@@ -269,7 +269,7 @@ class HeartbeatReply(NamedTuple):
 
 
 class FenceBroker(NamedTuple):
-    """The broker is known to be dead, before its session says so."""
+    """The broker is known to be dead before its session has expired."""
 
     broker_id: int
     broker_epoch: int

@@ -315,7 +315,7 @@ class Consumer(TopicClient):
                     return
                 position = self.positions[partition]
                 position = min(max(position, earliest), max(earliest, latest))
-                self.trace(f"goes on in {self._at(partition)} at {position}")
+                self.trace(f"continues in {self._at(partition)} at {position}")
                 self.positions[partition] = position
                 self.record(PositionMoved(self.name, self._at(partition), position, self.incarnation))
                 go_on()

@@ -263,14 +263,14 @@ class HttpProducer(HttpClient):
 
     def _on_reply(self, batch: Batch, key: str, reply: Reply) -> None:
         if reply.status in AGAIN:
-            self.trace(f"is told {reply.status} of {key}: {reply.body[:200]!r}")
+            self.trace(f"gets {reply.status} for {key}: {reply.body[:200]!r}")
             self.soon(self._next, self.plan.pace_us)
             return
         if reply.status != 200:
             raise self.strange("POST /produce", reply)
         place: dict[str, Any] = reply.json()
         at, offset = TopicPartition(place["topic"], place["partition"]), int(place["offset"])
-        self.trace(f"is told that {key} is in {at} at {offset}")
+        self.trace(f"has written {key} to {at} at {offset}")
         self.record(KeyAnswered(self.name, key, at, offset))
         if batch is self._waiting:
             self._waiting = None
@@ -386,6 +386,6 @@ class HttpMember(HttpClient):
             self._is_member = False  # its membership or its assignment has changed: join again
         elif reply.status not in AGAIN:
             raise self.strange(what, reply)
-        self.trace(f"is told {reply.status} to {what}: {reply.body[:200]!r}")
+        self.trace(f"gets {reply.status} for {what}: {reply.body[:200]!r}")
         self.soon(self._go_on, self.plan.pace_us)
         return True

@@ -60,10 +60,10 @@ class LineProducer(DoorClient):
         word, _, number = line.decode().partition(" ")
         if word == "+OFFSET":
             self.done_count += 1
-            self.trace(f"is told that #{batch.number} is in {batch.at} at {number}")
+            self.trace(f"has written #{batch.number} to {batch.at} at {number}")
             self.record(Acked(batch, int(number), Survives.POWER_CUT, ANY_PROCESS))
         elif word == "-ERR":
-            self.trace(f"is told of #{batch.number}: {line!r}")
+            self.trace(f"gets {line!r} for #{batch.number}")
         else:
             raise BadReply(f"{self.name} got {line!r} for TOPIC")
         self.soon(self._next, self.plan.pace_us)
@@ -119,7 +119,7 @@ class LineConsumer(DoorClient):
             self._commit_ended(True)
         elif word == "-ERR":
             # The error may concern the stream or the ACK; a new connection restarts both.
-            self.trace(f"is told {line!r}")
+            self.trace(f"gets {line!r}")
             self.hang_up()
             return
         elif word != "+EMPTY":

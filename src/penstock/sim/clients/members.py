@@ -236,7 +236,7 @@ class Member(Consumer):
             for partition in wanted:
                 position = self.positions[partition] = max(0, positions[partition].offset)
                 self.record(PositionMoved(self.name, self._at(partition), position, self.incarnation))
-            self.trace(f"goes on at {[self.positions[each] for each in wanted]} of {wanted}")
+            self.trace(f"continues at {[self.positions[each] for each in wanted]} of {wanted}")
             self._is_positioned = True
             self.positioned()
             self.begin_fetching()

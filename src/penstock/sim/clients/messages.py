@@ -272,7 +272,7 @@ class PartitionFetched(NamedTuple):
     code: int
     high_watermark: int
     log_start: int
-    """-1 where the version does not tell."""
+    """-1 if the version does not have it."""
     aborted: list[tuple[int, int]]
     """Transactions that were aborted in what was fetched: producer id and first offset."""
     records: bytes

@@ -146,6 +146,6 @@ class Operator(Client):
             response = read_response(Api.ELECT_LEADERS, version, body)
             results = response.replica_election_results
             codes = [int(each.error_code) for one in results for each in one.partition_result]
-            self._heard("wants preferred leaders", [int(getattr(response, "error_code", 0)), *codes])
+            self._heard("elects preferred leaders", [int(getattr(response, "error_code", 0)), *codes])
 
         self.ask(Api.ELECT_LEADERS, write_request(Api.ELECT_LEADERS, version, entity), heard)

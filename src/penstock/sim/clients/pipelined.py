@@ -136,7 +136,7 @@ class LibrdkafkaProducer(PipelinedProducer):
         for earlier in [each for each in queue.waiting if each.number < batch.number]:
             self._give_up(earlier)
             self.acked_count += 1
-            self.trace(f"#{earlier.number} is there, because #{batch.number} is")
+            self.trace(f"#{earlier.number} counts as delivered, since #{batch.number} is")
             self.record(Acked(earlier, -1, self.plan.survives, self.incarnation))
         super()._acked(batch, base_offset)
         self._bump_if_drained()

@@ -288,7 +288,7 @@ class Producer(TopicClient):
             if not self.plan.retries:
                 queue.waiting.remove(batch)
 
-    # -- who it is -------------------------------------------------------------------------------------
+    # -- producer id -----------------------------------------------------------------------------------
 
     def _begin_anew(self) -> None:
         """Get a new producer id; sequences restart at 0."""

@@ -54,7 +54,7 @@ class ById(RenewedTopicClient):
         if life != self.scope:
             self._left.add(self.scope)
             self.scope = life
-            self.trace(f"has to do with {life} now")
+            self.trace(f"uses {life} now")
             self.life_begins()
 
     def is_past(self, topic: TopicName) -> bool:

@@ -107,7 +107,7 @@ def _lose_segment(disk: MemoryDisk, rng: Random) -> Loss | None:
     if rng.random() < 0.4:
         disk.remove(path)
         disk.sync_dir(directory)
-        return Loss(at, f"{path} goes")
+        return Loss(at, f"{path} is removed")
     size = rng.choice((0, rng.randrange(extent.size)))
     file = disk.open(path, write=True)
     file.truncate(size)
@@ -128,7 +128,7 @@ def _lose_companion(disk: MemoryDisk, rng: Random) -> Loss | None:
     at, path = rng.choice(found)
     disk.remove(path)
     disk.sync_dir(path.rpartition("/")[0])
-    return Loss(at, f"{path} goes")
+    return Loss(at, f"{path} is removed")
 
 
 # -- reading -----------------------------------------------------------------------------------------------

@@ -157,7 +157,7 @@ def take_away(disk: MemoryDisk, name: str) -> str | None:
         return None
     remove_tree(disk, f"{logs}/{name}")
     disk.sync_dir(logs)
-    return f"{name} is gone"
+    return f"{name} is removed"
 
 
 def put_back(disk: MemoryDisk, name: str, copy: dict[str, Files]) -> str | None:
@@ -168,7 +168,7 @@ def put_back(disk: MemoryDisk, name: str, copy: dict[str, Files]) -> str | None:
     make_dirs_durably(disk, path)
     for file, data in copy[name].items():
         replace_file(disk, f"{path}/{file}", data)
-    return f"{name} is as it was before"
+    return f"{name} is rolled back"
 
 
 def forget_boot(disk: MemoryDisk) -> None:
@@ -199,4 +199,4 @@ def _remove_small(disk: MemoryDisk, directory: str, rng: Random) -> str | None:
         return None
     disk.remove(path)
     disk.sync_dir(path.rpartition("/")[0])
-    return f"{path} is gone"
+    return f"{path} is removed"

@@ -364,7 +364,7 @@ class Machine:
 
     def lose_metadata(self) -> None:
         """Remove its damaged metadata log, which other voters have. Its partitions stay."""
-        self._trace("is rid of its metadata log")
+        self._trace("loses its damaged metadata log")
         remove_metadata(self.disk)
         self.has_given_up = False
 
@@ -399,7 +399,7 @@ class Machine:
                 self._world.slept(seconds)
             return
         if not self._world.is_paused:
-            self._trace(f"stands still while its disk takes {seconds:.1f} s")
+            self._trace(f"waits for its disk for {seconds:.1f} s")
             world = self._world
             world.pause()
             self._schedule.later(round(seconds * 1_000_000), lambda: self._wake(world))
@@ -413,12 +413,12 @@ class Machine:
     def pause(self) -> None:
         """Stop the process (SIGSTOP)."""
         if self._world is not None and not self._world.is_paused:
-            self._trace("is stopped where it is")
+            self._trace("is paused")
             self._world.pause()
 
     def resume(self) -> None:
         if self._world is not None and self._world.is_paused:
-            self._trace("goes on")
+            self._trace("resumes")
             self._world.resume()
             self._network.resumed(self.host)
 

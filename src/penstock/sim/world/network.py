@@ -167,7 +167,7 @@ class Network:
     def _forget_old(self) -> None:
         self._links = [link for link in self._links if not link.is_over]
 
-    # -- what goes wrong -------------------------------------------------------------------------------
+    # -- faults ----------------------------------------------------------------------------------------
 
     @property
     def is_whole(self) -> bool:

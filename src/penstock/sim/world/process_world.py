@@ -187,7 +187,7 @@ class SimWorld:
         self.beside(work, done)
 
     def dial(self, host: str, port: int, protocol: StreamProtocol, failed: Callable[[bool], None]) -> None:
-        assert self._network is not None, "this world has nobody else in it"
+        assert self._network is not None, "this world has no network"
         if self.is_alive:
             self._network.dial(self, Address(host, port), protocol, failed)
 

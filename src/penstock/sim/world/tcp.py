@@ -151,9 +151,8 @@ class Stream:
         if self.is_silent:
             return
         if network.is_cut(self.source.host, target.host) or not target.can_take:
-            self._link.disturbed_us = (
-                network.schedule.now_us
-            )  # whoever is in the way nudges when it is not any more
+            # `nudge` is called when the cut is healed, or the target reads again.
+            self._link.disturbed_us = network.schedule.now_us
             return
         if not self.data:
             if self.is_finished:

@@ -118,7 +118,7 @@ def _make_way(vfs: Vfs, target: str, draft: str) -> None:
     stat = vfs.stat(target)
     if stat is not None:
         if not stat.is_dir or vfs.list_dir(target):
-            raise LegacyError(f"{target} is there already: expected no such directory, or an empty one")
+            raise LegacyError(f"{target} already exists: expected no such directory, or an empty one")
         vfs.remove_dir(target)
     remove_tree(vfs, draft)
     vfs.make_dirs(draft)
