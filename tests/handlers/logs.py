@@ -50,7 +50,7 @@ class Logs:
     def find(self, topic: str | bytes, number: int) -> Partition:
         name = TopicPartition(str(topic), number)
         if name in self.led_elsewhere:
-            raise KafkaError(f"{name} is not led here", ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            raise KafkaError(f"this broker does not lead {name}", ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if name not in self.partitions:
             raise KafkaError(f"there is no partition {name}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return self.partitions[name]

@@ -165,7 +165,7 @@ class Replicas:
                 f"{name} has no files yet: {self.failed_creations.reasons[name]}; this is tried again every second",
                 ErrorCode.KAFKA_STORAGE_ERROR,
             )
-        raise KafkaError(f"{name} is not led here", ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        raise KafkaError(f"this broker does not lead {name}", ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def note_refused(
         self, topic: TopicKey, number: int, records: memoryview | None, error: KafkaError
