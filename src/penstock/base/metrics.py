@@ -79,7 +79,7 @@ class Meter:
         self.errors[code] = self.errors.get(code, 0) + times
 
 
-class Asked(NamedTuple):
+class RequestStart(NamedTuple):
     """The meter and the arrival time of a request that is answered in a later tick."""
 
     meter: Meter

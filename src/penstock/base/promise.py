@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from penstock.base.errors import KafkaError
-from penstock.base.metrics import Asked
+from penstock.base.metrics import RequestStart
 
 T = TypeVar("T")
 
@@ -22,7 +22,7 @@ def _log_unexpected(error: KafkaError) -> None:
 
 
 class Promise(Generic[T]):
-    __slots__ = ("_on_error", "_on_value", "asked", "error", "is_settled", "value")
+    __slots__ = ("_on_error", "_on_value", "error", "is_settled", "request_start", "value")
 
     value: T
     """Set when the promise is resolved. A failed promise has none."""
@@ -35,7 +35,7 @@ class Promise(Generic[T]):
         """Set when the promise fails."""
         self._on_value: Callable[[T], Any] | None = None
         self._on_error: Callable[[KafkaError], Any] | None = None
-        self.asked: Asked | None = None
+        self.request_start: RequestStart | None = None
         """Measures how long a client waits for its reply."""
 
     def resolve(self, value: T) -> None:

@@ -422,8 +422,8 @@ class Connection(asyncio.BufferedProtocol):
             self._queue(reply)
         while waiting and waiting[0].is_settled:
             first = waiting.popleft()
-            if first.asked is not None:
-                meter, since_ns = first.asked
+            if first.request_start is not None:
+                meter, since_ns = first.request_start
                 meter.times.observe(self._tick.clock_ns() - since_ns)
             if first.value is not reply:
                 self._queued_bytes -= sum(map(len, first.value))

@@ -35,7 +35,7 @@ from penstock.wire.frames import LENGTH_BYTES, parse_response_header
 
 _BY_LABEL: Final = {each.label.lower(): each for each in Api} | {each.name.lower(): each for each in Api}
 
-_Act = Callable[["_Asked"], Reply]
+_Act = Callable[["_FaultedRequest"], Reply]
 
 
 class Fault:
@@ -73,21 +73,21 @@ class Fault:
         """End the fault."""
         self._left = 0
 
-    def strikes(self, asked: "_Asked") -> bool:
+    def applies_to(self, request: "_FaultedRequest") -> bool:
         """Return whether the fault applies to this request, and count it."""
-        if self._left == 0 or self._api not in (None, asked.header.api_key):
+        if self._left == 0 or self._api not in (None, request.header.api_key):
             return False
-        if self._client_id is not None and asked.header.client_id != self._client_id:
+        if self._client_id is not None and request.header.client_id != self._client_id:
             return False
-        if self._topic is not None and not asked.names(self._topic):
+        if self._topic is not None and not request.names(self._topic):
             return False
         if self._left is not None:
             self._left -= 1
         self.hits += 1
         return True
 
-    def act(self, asked: "_Asked") -> Reply:
-        return self._act(asked)
+    def act(self, request: "_FaultedRequest") -> Reply:
+        return self._act(request)
 
 
 class RequestFaults:
@@ -109,17 +109,17 @@ class RequestFaults:
         client_id: str | None,
     ) -> Fault:
         code = error if isinstance(error, ErrorCode) else error_of(error)
-        return self._add(Fault(lambda asked: asked.refuse(code), api_of(api), times, topic, client_id))
+        return self._add(Fault(lambda request: request.refuse(code), api_of(api), times, topic, client_id))
 
     def delay(
         self, api: str, seconds: float, times: int | None, topic: str | None, client_id: str | None
     ) -> Fault:
-        return self._add(Fault(lambda asked: asked.hold(seconds), api_of(api), times, topic, client_id))
+        return self._add(Fault(lambda request: request.hold(seconds), api_of(api), times, topic, client_id))
 
     def drop(
         self, api: str, *, handled: bool, times: int | None, topic: str | None, client_id: str | None
     ) -> Fault:
-        act: _Act = _Asked.lose_reply if handled else _Asked.lose_request
+        act: _Act = _FaultedRequest.lose_reply if handled else _FaultedRequest.lose_request
         return self._add(Fault(act, api_of(api), times, topic, client_id))
 
     def clear(self) -> None:
@@ -150,17 +150,17 @@ class FaultyDispatcher:
 
     def dispatch(self, session: Session, frame: memoryview) -> Reply:
         if self._faults.current:
-            asked = _Asked(self, session, frame, parse_header(frame))
+            request = _FaultedRequest(self, session, frame, parse_header(frame))
             for fault in self._faults.current:
-                if fault.strikes(asked):
-                    return fault.act(asked)
+                if fault.applies_to(request):
+                    return fault.act(request)
         return self.inner.dispatch(session, frame)
 
     def closed(self, session: Session) -> None:
         self.inner.closed(session)
 
 
-class _Asked:
+class _FaultedRequest:
     """One request, as a fault sees it."""
 
     def __init__(

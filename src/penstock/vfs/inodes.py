@@ -36,7 +36,7 @@ FileChange: TypeAlias = tuple[int, bytes | None]
 """A write as (position, data), or a truncation as (length, None)."""
 
 
-class Fate(Enum):
+class Survival(Enum):
     """Which unsynced changes survive a power cut."""
 
     LOST = auto()
@@ -84,16 +84,16 @@ class FileNode:
         With an rng some of them reached the disk before the sync failed, without it none.
         """
         if rng is not None:
-            self.durable = self.after_power_cut(rng.choice(list(Fate)), rng)
+            self.durable = self.after_power_cut(rng.choice(list(Survival)), rng)
         self.unsynced.clear()
 
-    def after_power_cut(self, fate: Fate, rng: "Random") -> bytearray:
+    def after_power_cut(self, survival: Survival, rng: "Random") -> bytearray:
         changes: list[FileChange] = []
-        if fate is Fate.TORN:
+        if survival is Survival.TORN:
             return self._torn(rng)
-        if fate is Fate.KEPT:
+        if survival is Survival.KEPT:
             changes = self.unsynced
-        elif fate is Fate.CUT:
+        elif survival is Survival.CUT:
             changes = _cut(self.unsynced, rng)
         image = bytearray(self.durable)
         for change in changes:
@@ -200,7 +200,7 @@ def tree_after_power_cut(root: DirNode, rng: "Random") -> DirNode:
     With a probability of 1/6 nothing unsynced survives, with 1/6 everything; otherwise it is drawn for each file and
     directory.
     """
-    common = {0: Fate.LOST, 1: Fate.KEPT}.get(rng.randrange(6))
+    common = {0: Survival.LOST, 1: Survival.KEPT}.get(rng.randrange(6))
     survivors = _surviving_changes(root, common, rng)
     copies: dict[Node, Node] = {}
 
@@ -208,8 +208,8 @@ def tree_after_power_cut(root: DirNode, rng: "Random") -> DirNode:
         if node in copies:
             return copies[node]
         if isinstance(node, FileNode):
-            fate = common or (rng.choice(list(Fate)) if node.unsynced else Fate.LOST)
-            file = copies[node] = FileNode(node.modified_ms, node.after_power_cut(fate, rng))
+            survival = common or (rng.choice(list(Survival)) if node.unsynced else Survival.LOST)
+            file = copies[node] = FileNode(node.modified_ms, node.after_power_cut(survival, rng))
             return file
         directory = copies[node] = DirNode(node.modified_ms)
         names = dict(node.durable)
@@ -224,12 +224,12 @@ def tree_after_power_cut(root: DirNode, rng: "Random") -> DirNode:
     return top
 
 
-def _surviving_changes(root: DirNode, fate: Fate | None, rng: "Random") -> dict[DirNode, int]:
+def _surviving_changes(root: DirNode, survival: Survival | None, rng: "Random") -> dict[DirNode, int]:
     """Draw how many of its first unsynced changes each directory keeps."""
     directories = _directories(root)
-    if fate is Fate.LOST:
+    if survival is Survival.LOST:
         return dict.fromkeys(directories, 0)
-    if fate is Fate.KEPT:
+    if survival is Survival.KEPT:
         return {directory: len(directory.unsynced) for directory in directories}
     survivors = {directory: rng.randint(0, len(directory.unsynced)) for directory in directories}
     settled = False

@@ -12,7 +12,7 @@ from typing import Any
 
 from penstock.base.errors import KafkaError
 from penstock.base.ids import Uuid
-from penstock.base.metrics import Asked, Meter
+from penstock.base.metrics import Meter, RequestStart
 from penstock.base.promise import Promise
 from penstock.coordinator.groups.requests import CommittedPartition, OffsetCommit, PartitionsReply
 from penstock.coordinator.runtime.group_service import GroupShard
@@ -109,7 +109,7 @@ class CommitFastPath:
             reply.committed
         )
         if reply.is_settled:
-            reply.asked = None
+            reply.request_start = None
             context.metrics.answered(self._meter)
         return reply
 
@@ -129,7 +129,7 @@ class CommitReply(Promise[list[Piece]]):
     ) -> None:
         self.is_settled = False
         self._on_value = self._on_error = self.error = None
-        self.asked = _new(Asked, (meter, since_ns))
+        self.request_start = _new(RequestStart, (meter, since_ns))
         self._pattern = pattern
         self._meter = meter
         self._correlation_id = correlation_id

@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any, TypeAlias
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.metrics import TICK_NS_MAX, Asked, Meter
+from penstock.base.metrics import TICK_NS_MAX, Meter, RequestStart
 from penstock.base.promise import HoldingPromise, Promise
 from penstock.base.steps import Steps, next_tick
 from penstock.handlers.fetch import fetch
@@ -116,7 +116,7 @@ class Dispatcher:
         if produce_path is not None and (reply := produce_path.take(frame)) is not None:
             meter = self._produce
             if isinstance(reply, Promise) and not reply.is_settled:
-                reply.asked = Asked(meter, self._metrics.tick_began_ns)
+                reply.request_start = RequestStart(meter, self._metrics.tick_began_ns)
             elif meter.in_tick:
                 meter.in_tick += 1
             else:
@@ -150,7 +150,7 @@ class Dispatcher:
 
     def _counted(self, meter: Meter, reply: Reply) -> Reply:
         if isinstance(reply, Promise) and not reply.is_settled:
-            reply.asked = Asked(meter, self._metrics.tick_began_ns)
+            reply.request_start = RequestStart(meter, self._metrics.tick_began_ns)
         else:
             self._metrics.answered(meter)
         return reply

@@ -275,7 +275,7 @@ class FastPathWrite(Promise[Reply]):
     ) -> None:
         self.is_settled = False
         self._on_value = self._on_error = self.error = None
-        self.asked = None
+        self.request_start = None
         self._path = path
         self._correlation_id = correlation_id
         self.appended = _new(Appended, (base_offset, last_offset, NO_TIMESTAMP, False))

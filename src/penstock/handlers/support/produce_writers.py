@@ -54,7 +54,7 @@ class SinglePartitionProduce(Promise[Reply]):
     ) -> None:
         self.is_settled = False
         self._on_value = self._on_error = self.error = None
-        self.asked = None
+        self.request_start = None
         self.meter = meter
         self.version = version
         self.correlation_id = correlation_id
