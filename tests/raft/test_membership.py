@@ -367,7 +367,7 @@ def test_a_leader_writes_down_where_a_voter_moved() -> None:
 
 
 def test_no_two_voters_share_an_id() -> None:
-    with pytest.raises(ValueError, match="no two alike"):
+    with pytest.raises(ValueError, match="no duplicates"):
         VoterSet.of([voter(1), voter(1, life=1)])
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.base.metrics import Asked, Histogram, Metrics
+from penstock.base.metrics import Histogram, Metrics, RequestStart
 from penstock.base.promise import HoldingPromise, Promise
 from penstock.handlers.support.context import Session
 from penstock.handlers.support.replies import NO_REPLY, Reply
@@ -314,7 +314,7 @@ class Counting(Echo):
     def dispatch(self, session: Session, frame: memoryview) -> Reply:
         reply = super().dispatch(session, frame)
         if isinstance(reply, Promise):
-            reply.asked = Asked(self.metrics.produce, self.metrics.tick_began_ns)
+            reply.request_start = RequestStart(self.metrics.produce, self.metrics.tick_began_ns)
         else:
             self.metrics.answered(self.metrics.produce)
         return reply

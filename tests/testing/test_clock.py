@@ -118,7 +118,7 @@ def test_time_goes_on_after_a_jump_and_outlives_a_restart() -> None:
 
 
 def test_a_clock_does_not_go_back() -> None:
-    with Broker() as broker, pytest.raises(ValueError, match="forward only"):
+    with Broker() as broker, pytest.raises(ValueError, match="only move forward"):
         broker.clock.advance(-1)
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.vfs import File, MemoryDisk, read_file
-from penstock.vfs.inodes import SECTOR_BYTES, Fate, FileNode
+from penstock.vfs.inodes import SECTOR_BYTES, FileNode, Survival
 
 SEEDS = range(150)
 
@@ -369,11 +369,11 @@ def test_a_cut_keeps_a_prefix_of_what_was_appended() -> None:
         node.change((len(whole), data))
         whole += data
     for seed in SEEDS:
-        assert whole.startswith(node.after_power_cut(Fate.CUT, Random(seed)))
+        assert whole.startswith(node.after_power_cut(Survival.CUT, Random(seed)))
 
 
 def torn(node: FileNode) -> set[bytes]:
-    return {bytes(node.after_power_cut(Fate.TORN, Random(seed))) for seed in SEEDS}
+    return {bytes(node.after_power_cut(Survival.TORN, Random(seed))) for seed in SEEDS}
 
 
 def test_the_zeros_of_a_truncation_are_a_version_of_each_sector() -> None:
