@@ -1,11 +1,11 @@
-"""Spark reads and writes topics here: no jar, Spark's Python Data Source API and Arrow.
+"""Reads and writes topics with Spark: no jar, Spark's Python Data Source API and Arrow.
 
     import penstock.spark
     spark.read.format("penstock").option("kafka.bootstrap.servers", ...).option("subscribe", "orders").load()
 
-The driver plans (which partitions, from where to where), executors read and decode. Works with Apache Kafka as with
-Penstock. Importing this package makes sessions that start later run this Python, where Spark finds the format by
-itself; it imports neither pyspark nor Arrow, which load with the module that needs them.
+The driver plans ranges of partitions, executors read and decode. Works with Penstock and Apache Kafka. Importing this
+package makes later sessions use this Python, in which Spark finds the format; it imports neither pyspark nor Arrow,
+which load with the modules that need them.
 
     source      the data source `penstock`           reading     topics as rows, once or as a stream
     schema      its columns                          writing     rows into topics, exactly once

@@ -10,11 +10,11 @@ __all__ = ["ArchiveFault", "BadOption", "BadRows", "DataLoss", "RowsLost", "Spar
 
 
 class SparkMissing(KafkaError):
-    """Something that Spark needs is missing or too old; the message says what to install."""
+    """A dependency of Spark is missing or too old; the message says what to install."""
 
 
 class BadRows(KafkaError):
-    """Rows that cannot be written as records: a column that is missing, of another type, or out of its range."""
+    """Rows cannot be written as records: a column is missing, has another type, or a value out of range."""
 
 
 class WriteFailed(KafkaError):
@@ -26,4 +26,4 @@ class RowsLost(KafkaError):
 
 
 class ArchiveFault(KafkaError):
-    """An archive that cannot be written, compared or replayed as it is."""
+    """An archive cannot be written, compared or replayed."""

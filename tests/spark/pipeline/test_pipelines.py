@@ -91,7 +91,7 @@ def test_a_mistake_in_the_schema_of_json_is_told(spark: "SparkSession", tmp_path
         prepare(wrong, Builder(wrong, spark))
     taken = load(written(tmp_path, text.replace("SCHEMA", '"id BIGINT, _offset INT"'), "b.yaml"))
     with pytest.raises(
-        BadPipeline, match=r"sources.s.schema: has the column _offset, which is the record's own"
+        BadPipeline, match=r"sources.s.schema: has the column _offset, which is a column of the record"
     ):
         prepare(taken, Builder(taken, spark))
 

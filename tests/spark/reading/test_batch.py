@@ -257,13 +257,14 @@ def test_records_deleted_between_plan_and_read(
     topics.cut(topic, 7)
     if is_error:
         with pytest.raises(
-            DataLoss, match=rf"{topic}-0 \[0, 10\) cannot be read whole: offsets 0 to 6 are gone, .* at 7 now"
+            DataLoss,
+            match=rf"{topic}-0 \[0, 10\) cannot be read completely: offsets 0 to 6 no longer exist, .* at 7",
         ):
             list(read_task(task, ("value",), options))
     else:
         [batch] = read_task(task, ("offset",), options)
         assert batch.to_pydict() == {"offset": [7, 8, 9]}
-        assert "offsets 0 to 6 are gone" in caplog.text
+        assert "offsets 0 to 6 no longer exist" in caplog.text
 
 
 @pytest.mark.parametrize("is_error", [True, False])
@@ -279,9 +280,9 @@ def test_a_topic_deleted_between_plan_and_read(
     if is_made_anew:
         topics.broker.create_topic(topic)
         topics.produce(topic, numbers(20, 1000))
-    why = "another one has its name now" if is_made_anew else "there is no such topic any more"
+    why = "the topic was deleted and created again" if is_made_anew else "the topic no longer exists"
     if is_error:
-        with pytest.raises(DataLoss, match=rf"{topic}-0 \[0, 5\) cannot be read whole: .*{why}"):
+        with pytest.raises(DataLoss, match=rf"{topic}-0 \[0, 5\) cannot be read completely: .*{why}"):
             list(read_task(task, ("value",), options))
     else:
         assert list(read_task(task, ("value",), options)) == []

@@ -74,7 +74,7 @@ def test_a_schema_narrows_what_is_read_and_load_takes_the_path(
 def test_errors_reach_the_user_as_they_were_said(
     spark: "SparkSession", spark_broker: Broker, written: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(Exception, match="option subscribe names topic nothing, of which there is nothing in"):
+    with pytest.raises(Exception, match="option subscribe names topic nothing, which "):
         read(spark, path=spark_broker.data, subscribe="nothing").collect()
     with pytest.raises(Exception, match=r"option path is for spark\.read"):
         (

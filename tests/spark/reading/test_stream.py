@@ -113,7 +113,7 @@ def test_a_deleted_topic_fails_the_query_with_a_sentence(
     query = Query(spark, topics, topic, tmp_path)
     assert query.run() == [numbers(2)]
     topics.delete(topic)
-    with pytest.raises(Exception, match=f"partitions that were read are gone: {topic}-0"):
+    with pytest.raises(Exception, match=f"partitions that were read no longer exist: {topic}-0"):
         query.run()
 
 

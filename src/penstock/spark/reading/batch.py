@@ -1,4 +1,4 @@
-"""A batch read: from the starting to the ending offsets, as they are when it is planned."""
+"""A batch read: from the starting to the ending offsets, resolved when it is planned."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -38,11 +38,11 @@ def read_rows(
     settle()
     if isinstance(partition, RangeTask):
         return read_task(partition, columns, options)
-    return iter(())  # Spark's stand-in for a plan without tasks: there is nothing to read
+    return iter(())  # Spark's placeholder for a plan without tasks
 
 
 def plan_batch(options: SourceOptions) -> list[RangeTask]:
-    """The tasks of a batch; none where there are no records."""
+    """The tasks of a batch; none if there are no records."""
     with open_cluster(options) as cluster:
         there = find_partitions(cluster, options.subscription).require_all().partitions
         start, stop = options.start or START_EARLIEST, options.stop or STOP_LATEST
@@ -66,7 +66,7 @@ def within(
     option: str,
     options: SourceOptions,
 ) -> dict[TopicPartition, Offset]:
-    """Offsets that were asked for, and are there; or as near as can be, if that may be."""
+    """The requested offsets; those outside of the log are limited to it, or an error, by `failOnDataLoss`."""
     found = {}
     for partition, offset in offsets.items():
         first, last = firsts[partition], lasts[partition]

@@ -1,12 +1,12 @@
-"""A task's work: one range of one partition, fetched from its leader and turned into Arrow batches.
+"""Fetches one range of one partition from its leader, and decodes it to Arrow batches.
 
-The next Fetch is on its way while the records of the last one are decoded: where it starts is read off the headers
-of the batches, before they are opened. If a leader has moved or a broker is down, the fetch is retried with fresh
+The next Fetch is in flight while the records of the last one are decoded: its offset comes from the batch headers,
+before the batches are decoded. If a leader has moved or a broker is down, the fetch is retried with new
 metadata until a timeout. Lost records are an error or a warning, by `failOnDataLoss`:
 
-    deleted by retention      the position is below the log's start: go on at its start
+    deleted by retention      the position is below the log start: continue at the log start
     truncated                 the log ends before the range does: stop there
-    topic deleted             nothing is left to read; one of the same name made since is another topic
+    topic deleted             nothing is left to read; a new topic of the same name is another topic
 """
 
 import logging
@@ -38,10 +38,10 @@ from penstock.wire.fetch_client import FetchResponse
 log = logging.getLogger("penstock.spark")
 
 TRUNCATED_WAIT_MS: Final = 10_000
-"""How long a log may end before its range does: a new leader takes a while to tell how far all have come."""
+"""How long a log may end before its range does: a new leader's high watermark lags for a while."""
 
 CORRUPT_TRIES: Final = 3
-"""A broker that says so itself may have read badly once; not more often."""
+"""Retries after CORRUPT_MESSAGE from the broker, which may be a single bad read."""
 
 _ABSENT = frozenset(
     {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID}
@@ -49,14 +49,14 @@ _ABSENT = frozenset(
 
 
 def read_task(task: RangeTask, columns: Sequence[str], options: SourceOptions) -> Iterator[pa.RecordBatch]:
-    """The records of a task, as Arrow batches of some megabytes."""
+    """Read the records of a task as Arrow batches of some megabytes."""
     span = task.span
     start = span.start
     decoder = Decoder(*span.partition, columns, start=start, stop=span.stop)
     with open_cluster(options) as cluster:
         fetcher = RangeFetcher(cluster, span, options, task.topic_id)
         for fetched in fetcher.fetched():
-            if fetcher.start > start:  # a batch may hold records from before the log's new start
+            if fetcher.start > start:  # a batch may have records before the new log start
                 yield from decoder.finish()
                 start = fetcher.start
                 decoder = Decoder(*span.partition, columns, start=start, stop=span.stop)
@@ -65,18 +65,18 @@ def read_task(task: RangeTask, columns: Sequence[str], options: SourceOptions) -
 
 
 class Fetched(NamedTuple):
-    """Batches that a leader gave. They lie where they were received, which is used again for those to come."""
+    """Batches of a Fetch response, in the receive buffer, which the next response reuses."""
 
     frames: Frames
     aborted: Sequence[AbortedTransaction]
 
 
 class _Gone(Exception):
-    """Nothing more can be read of the range, and the reader goes on without."""
+    """The rest of the range is lost, and the reader continues without it."""
 
 
 class _NotYet(Exception):
-    """What came is no answer: it is asked again."""
+    """The response has no result; the request is repeated."""
 
 
 class RangeFetcher:
@@ -90,12 +90,12 @@ class RangeFetcher:
         self._options = options
         self._topic_id = topic_id
         self.start: Offset = span.start
-        """Of what there is: moves where the log starts later than the range."""
+        """Start of the range; moves if the log starts later."""
         self._position: Offset = span.start
         self._failing: Backoff | None = None
-        """Runs while something fails."""
+        """Timeout of retries; runs while requests fail."""
         self._short: Backoff | None = None
-        """Runs while the log ends before the range does."""
+        """Timeout while the log ends before the range does."""
         self._corrupt_tries = 0
 
     @property
@@ -103,7 +103,7 @@ class RangeFetcher:
         return self._span.partition
 
     def fetched(self) -> Iterator[Fetched]:
-        """All there is, up to the end of the range or as far as there is any."""
+        """Yield the batches up to the end of the range, or up to the log end."""
         flight: tuple[Link, Call[FetchResponse]] | None = None
         with suppress(_Gone):
             while self._position < self._span.stop:
@@ -121,15 +121,15 @@ class RangeFetcher:
                 fetched = Fetched(Frames.read(result.records or b""), result.aborted or ())
                 after = fetched.frames.next_offset
                 if after is None or after <= self._position:
-                    yield fetched  # the decoder reports what is wrong with it
+                    yield fetched  # the decoder reports the error
                     raise self._not_whole(result)
                 self._position, self._failing, self._short = after, None, None
                 if after < self._span.stop:
-                    with suppress(*NETWORK_ERRORS):  # it is asked again above
+                    with suppress(*NETWORK_ERRORS):  # it is retried above
                         flight = self._start()
                 yield fetched
 
-    # -- asking ---------------------------------------------------------------------------------------
+    # -- requests -------------------------------------------------------------------------------------
 
     def _start(self) -> tuple[Link, Call[FetchResponse]]:
         self._same_topic(self._cluster.info.topics.get(self.partition.topic) or self._topic())
@@ -161,24 +161,24 @@ class RangeFetcher:
         return call.result()
 
     def _topic(self) -> TopicInfo:
-        """The topic as it is now; one that is gone ends the range."""
+        """The current metadata of the topic; a deleted topic ends the range."""
         try:
             return self._cluster.topic(self.partition.topic, wait_ms=MISSING_WAIT_MS)
         except BrokerRefused as error:
             if error.code in _ABSENT:
-                self._end("there is no such topic any more")
+                self._end("the topic no longer exists")
             raise
 
     def _same_topic(self, topic: TopicInfo) -> None:
         if self._topic_id is not None and topic.topic_id not in (None, self._topic_id):
-            self._end("the topic was deleted, and another one has its name now")
+            self._end("the topic was deleted and created again")
         if not topic.error_code and self.partition.partition not in topic.partitions:
             self._end(f"the topic has {len(topic.partitions)} partitions")
 
-    # -- answers --------------------------------------------------------------------------------------
+    # -- responses ------------------------------------------------------------------------------------
 
     def _result(self, response: FetchResponse) -> FetchResult:
-        """The partition's result, if it has records; _NotYet where it is to be asked for again."""
+        """The partition's result if it has records; raises _NotYet to repeat the request."""
         found = [
             each
             for name, results in response.topics
@@ -206,7 +206,7 @@ class RangeFetcher:
                 raise CorruptRecords(
                     *self.partition,
                     self._position,
-                    "the broker itself says that its CRC does not fit, or that it is corrupt otherwise",
+                    "the broker reports it as corrupt",
                 )
         if code not in RETRIABLE:
             raise problem
@@ -223,36 +223,36 @@ class RangeFetcher:
         if self._position < first.offset:
             stop = min(first.offset, self._span.stop)
             self._lost(
-                f"offsets {self._position} to {stop - 1} are gone, its log starts at {first.offset} now"
+                f"offsets {self._position} to {stop - 1} no longer exist, its log now starts at {first.offset}"
             )
             self._position = self.start = first.offset
             return
         [last] = list_offsets(self._cluster, {self.partition: LATEST}).values()
         if self._position > last.offset:
-            self._end(f"its log ends at {last.offset} now")
+            self._end(f"its log now ends at {last.offset}")
         self._retry(problem)
 
     def _nothing(self, result: FetchResult) -> None:
-        """No records, and no error: the log may end here."""
+        """Handle a result without records and error: the log may end here."""
         is_committed = self._options.isolation_level == READ_COMMITTED
         end = result.last_stable_offset if is_committed else result.high_watermark
         if self._position < end:
-            self._pause(ClientError(f"partition {self.partition} gives nothing at offset {self._position}"))
+            self._pause(
+                ClientError(f"partition {self.partition} returns no records at offset {self._position}")
+            )
             return
         if self._short is None:
             self._short = self._cluster.backoff(TRUNCATED_WAIT_MS)
         try:
             self._short.pause(ClientError(""))
         except ClientError:
-            self._end(f"its log ends at {end} now")
+            self._end(f"its log now ends at {end}")
 
     def _not_whole(self, result: FetchResult) -> CorruptRecords:
         size = len(memoryview(result.records or b""))
-        return CorruptRecords(
-            *self.partition, self._position, f"the batch did not come whole in {size} bytes"
-        )
+        return CorruptRecords(*self.partition, self._position, f"the batch is incomplete in {size} bytes")
 
-    # -- trouble --------------------------------------------------------------------------------------
+    # -- errors ---------------------------------------------------------------------------------------
 
     def _retry(self, error: ClientError) -> None:
         self._pause(error)
@@ -269,7 +269,9 @@ class RangeFetcher:
             raise TimedOut(f"{self._span} could not be read for {seconds:g} s: {error}") from error
 
     def _lost(self, why: str) -> None:
-        report_loss(f"{self._span} cannot be read whole: {why}", is_error=self._options.fails_on_data_loss)
+        report_loss(
+            f"{self._span} cannot be read completely: {why}", is_error=self._options.fails_on_data_loss
+        )
 
     def _end(self, why: str) -> NoReturn:
         self._lost(why)

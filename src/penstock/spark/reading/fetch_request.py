@@ -1,4 +1,4 @@
-"""Fetch as tasks and the driver send it: some partitions, no session."""
+"""Fetch requests of tasks and the driver: some partitions, without a session."""
 
 from collections.abc import Mapping
 
@@ -22,7 +22,7 @@ def fetch_request(
     bytes_max: int,
     isolation_level: int,
 ) -> Request[FetchResponse]:
-    """For partitions of one leader, whose topics the cluster's metadata has. Topics of the reply go by name."""
+    """A Fetch for partitions of one leader, whose topics are in the metadata. The reply has topic names."""
     topics: dict[str, list[FetchPartition]] = {}
     for partition, offset in positions.items():
         leader = cluster.leader(partition)

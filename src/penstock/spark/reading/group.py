@@ -1,8 +1,8 @@
-"""A stream's position, committed to a consumer group: `penstock groups describe GROUP` shows its lag.
+"""Commits a stream's position to a consumer group: `penstock groups describe GROUP` shows its lag.
 
-The checkpoint is the truth, and where the query goes on; what is committed here is for people and their tools. It is
-therefore done as well as it can be: a commit that fails is logged once, is not tried again for a while, and
-never stops the query. The group has no members: the position is set as `penstock groups reset-offsets` sets it.
+A query resumes from its checkpoint; the commit is only for monitoring. A failed commit is logged once, not retried for
+a while, and never stops the query. The group has no members: offsets are committed as by
+`penstock groups reset-offsets`.
 """
 
 import hashlib
@@ -20,18 +20,18 @@ from penstock.spark.reading.options import GROUP_CHARACTERS_MAX, SourceOptions
 log = logging.getLogger("penstock.spark")
 
 COMMIT_MS_MAX: Final = 3_000
-"""How long one commit may hold up a query."""
+"""How long a commit may delay a query."""
 PAUSE_MS: Final = 30_000
-"""After one that failed."""
+"""Pause after a failed commit."""
 
 _DIGEST_CHARACTERS: Final = 12
 
 
 def group_of(options: SourceOptions) -> str | None:
-    """The group of a query, or None where it wants none.
+    """The group of a query, or None for no commits.
 
-    A Python source does not learn the name of its query nor where its checkpoint is, so a name that is not given
-    is made of what is read: it stays the same from one start to the next.
+    A Python source knows neither the name nor the checkpoint of its query, so the default name is derived from
+    the subscription: it is the same at every start.
     """
     if options.group is not None:
         return options.group or None
@@ -45,7 +45,7 @@ def group_of(options: SourceOptions) -> str | None:
 class Position:
     def __init__(self, group: str, options: SourceOptions, cluster: Cluster | None = None) -> None:
         self.group = group
-        """Whose position it is."""
+        """Name of the consumer group."""
         client = options.client
         quick = replace(
             client,
@@ -62,7 +62,7 @@ class Position:
         self._cluster.close()
 
     def commit(self, offsets: Mapping[TopicPartition, Offset]) -> None:
-        """Everything below these offsets has been processed."""
+        """Commit these offsets: all records below them have been processed."""
         moved = {each: offset for each, offset in offsets.items() if self._committed.get(each) != offset}
         now_ms = self._cluster.clock.now_ms()
         if not moved or now_ms < self._pause_until_ms:

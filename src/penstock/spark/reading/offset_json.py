@@ -15,7 +15,7 @@ from penstock.base.ids import Offset, TimestampMs, TopicPartition
 from penstock.spark.errors import BadOption
 
 OffsetsJson = dict[str, dict[str, int]]
-"""As Spark's Kafka source has it in checkpoints."""
+"""As in checkpoints of Spark's Kafka source."""
 
 _INT64_MAX = 2**63 - 1
 _PARTITION_MAX = 2**31 - 1
@@ -32,7 +32,7 @@ def write_offsets(offsets: Mapping[TopicPartition, Offset]) -> OffsetsJson:
 
 
 def offsets_of(parsed: Any, what: str) -> dict[TopicPartition, Offset]:
-    """From a checkpoint's JSON, which may have been edited by hand."""
+    """Parse a checkpoint's JSON, which may have been edited by hand."""
     return _numbers(what, parsed, _EXAMPLE_OFFSETS, 0)
 
 
@@ -76,11 +76,11 @@ def _numbers(what: str, parsed: Any, example: str, low: int) -> dict[TopicPartit
         for partition, number in inner.items():
             if not (partition.isascii() and partition.isdigit() and int(partition) <= _PARTITION_MAX):
                 raise BadOption(
-                    f"{what} has a partition {partition!r} of topic {topic}, expected a number from 0 on"
+                    f"{what} has a partition {partition!r} of topic {topic}, expected a number of at least 0"
                 )
             if not _is_number(number, low, _INT64_MAX):
                 raise BadOption(
-                    f"{what} has {_short(number)} for {topic}-{partition}, expected a whole number from {low} on"
+                    f"{what} has {_short(number)} for {topic}-{partition}, expected a whole number of at least {low}"
                 )
             found[TopicPartition(topic, int(partition))] = number
     return found

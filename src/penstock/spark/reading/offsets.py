@@ -103,7 +103,7 @@ def latest_offsets(
     isolation_level: int,
     timeout_ms: float | None = None,
 ) -> dict[TopicPartition, Offset]:
-    """Where readers of an isolation level get to: the high watermark, or the end of what is decided."""
+    """The end for an isolation level: the high watermark, or the last stable offset."""
     return _list(cluster, dict.fromkeys(partitions, LATEST), isolation_level, timeout_ms)
 
 
@@ -115,7 +115,7 @@ def resolve(
     isolation_level: int,
     no_match: NoMatch = NoMatch.LATEST,
 ) -> dict[TopicPartition, Offset]:
-    """The offsets that a limit means. Those of an option are as they were given, there or not."""
+    """Resolve a limit to offsets. Offsets of an option are not checked against the log."""
     wanted = list(partitions)
     if limit.edge is LimitKind.EARLIEST:
         return earliest_offsets(cluster, wanted)

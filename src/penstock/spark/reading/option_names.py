@@ -1,11 +1,11 @@
-"""Which options the source knows, by name.
+"""The names of the source's options.
 
-What is not known is refused, so that a mistyped option does not silently do nothing. `kafka.*` are settings of
-Kafka's consumer, of which there are four kinds:
+Unknown options are errors, so that a typo is not silently ignored. `kafka.*` are settings of Kafka's consumer, of four
+kinds:
 
-    taken      those that mean something to this client: servers, timeouts, sizes, isolation, the group
-    idle       those that cannot matter here, such as the heartbeats of a group's members: accepted, of no effect
-    refused    those that Spark's source refuses too, because the query itself decides: auto.offset.reset, ...
+    taken      used by this client: servers, timeouts, sizes, isolation, the group
+    idle       without a meaning here, such as heartbeats of group members: accepted and ignored
+    refused    errors in Spark's source too, because the query decides: auto.offset.reset, ...
     not yet    security
 """
 
@@ -33,7 +33,7 @@ _NAMES = (
     *("kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs"),
 )
 NAMES: Final = {name.lower(): name for name in _NAMES}
-"""As they are written, by how they are looked up."""
+"""Names as documented, by lower-case name."""
 
 _TAKEN = frozenset(
     {
@@ -73,9 +73,9 @@ _IDLE = frozenset(
     }
 )
 _REFUSED = {
-    "auto.offset.reset": "say where to start with startingOffsets",
-    "key.deserializer": "keys come as bytes, convert them with DataFrame operations",
-    "value.deserializer": "values come as bytes, convert them with DataFrame operations",
+    "auto.offset.reset": "use startingOffsets instead",
+    "key.deserializer": "keys are bytes; convert them with DataFrame operations",
+    "value.deserializer": "values are bytes; convert them with DataFrame operations",
     "enable.auto.commit": "the query commits its position itself",
     "interceptor.classes": "records are read without interceptors",
 }

@@ -1,9 +1,9 @@
-"""The source's options, read and checked before anything is asked of a broker.
+"""Parses and checks the source's options, before a broker is used.
 
-Names are those of Spark's Kafka source, whatever their case: a job moves over by changing the format's name. What is
-not known is refused (see `option_names`).
+Names are those of Spark's Kafka source, case-insensitive: a job can switch by changing the format's name. Unknown
+options are errors (see `option_names`).
 
-`read_options` checks what holds for every read; `for_batch` and `for_stream` what holds for one of them.
+`read_options` checks the rules of every read; `for_batch` and `for_stream` those of batches or streams.
 """
 
 import re
@@ -20,7 +20,7 @@ from penstock.spark.options import INT32_MAX, OptionValues
 from penstock.spark.reading.offset_json import read_assignment, read_offsets, read_times
 from penstock.spark.reading.option_names import SOURCE
 
-# -- what can be said ---------------------------------------------------------------------------------
+# -- model --------------------------------------------------------------------------------------------
 
 
 class SubscriptionKind(StrEnum):
@@ -45,7 +45,7 @@ class Subscription(NamedTuple):
 
 
 class LimitKind(StrEnum):
-    """In what terms the start or the end of a range is given."""
+    """How the start or the end of a range is given."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -55,18 +55,18 @@ class LimitKind(StrEnum):
 
 
 class Limit(NamedTuple):
-    """One side of what is to be read."""
+    """The start or the end of a range."""
 
     edge: LimitKind
     option: str
-    """Which one says so, for errors."""
+    """Name of the option, for errors."""
     values: Mapping[TopicPartition, int] = {}
     """Offsets (-2 earliest, -1 latest), or times in ms, by partition."""
     time_ms: TimestampMs = 0
 
 
 class NoMatch(StrEnum):
-    """What a start by time means where no record is as late: startingOffsetsByTimestampStrategy."""
+    """Start by time if no record is that late: startingOffsetsByTimestampStrategy."""
 
     ERROR = "error"
     LATEST = "latest"
@@ -78,7 +78,7 @@ STOP_LATEST: Final = Limit(LimitKind.LATEST, "endingOffsets")
 
 OLDEST: Final = -2
 NEWEST: Final = -1
-"""In offsets by partition, as Spark's source has them."""
+"""Special values in offsets by partition, as in Spark's source."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class SourceOptions:
     no_match: NoMatch = NoMatch.ERROR
     rows_max: int | None = None
     rows_min: int | None = None
-    """A batch of a stream waits for as many, but no longer than trigger_delay_ms_max."""
+    """A micro-batch waits for this many offsets, but no longer than trigger_delay_ms_max."""
     trigger_delay_ms_max: int = 15 * 60_000
     tasks_min: int | None = None
     task_rows_max: int | None = None
@@ -103,16 +103,16 @@ class SourceOptions:
     group_prefix: str = "spark"
     client: ClientSettings = field(default_factory=ClientSettings)
     fetch_bytes_max: int = 8 * 2**20
-    """Of one Fetch. Large, because a task reads one partition from end to end."""
+    """Size of a Fetch. Large, because a task reads one partition from start to end."""
     fetch_wait_ms_max: int = 500
     failing_ms_max: int = 120_000
-    """How long a task goes on trying, as Spark's network timeout has it: kafkaConsumer.pollTimeoutMs."""
+    """How long a task retries: kafkaConsumer.pollTimeoutMs; the default is Spark's network timeout."""
 
 
 GROUP_CHARACTERS_MAX: Final = 249
 
 
-# -- reading ------------------------------------------------------------------------------------------
+# -- parsing ------------------------------------------------------------------------------------------
 
 
 def read_options(options: Mapping[str, str]) -> SourceOptions:
@@ -160,7 +160,7 @@ def read_options(options: Mapping[str, str]) -> SourceOptions:
 
 
 def for_batch(options: SourceOptions) -> SourceOptions:
-    """A batch is from somewhere to somewhere: it does not start at the end, nor end at the start."""
+    """Check the rules of a batch: it does not start at the end, nor end at the start."""
     start, stop = options.start or START_EARLIEST, options.stop or STOP_LATEST
     check_range(start, stop)
     return options
@@ -185,7 +185,7 @@ def check_range(start: Limit, stop: Limit) -> None:
 
 
 def for_stream(options: SourceOptions) -> SourceOptions:
-    """A stream has no end."""
+    """Check the rules of a stream: it has no end."""
     if options.stop is not None:
         raise BadOption(f"option {options.stop.option} is not for streams: a stream has no end")
     return options
@@ -204,9 +204,7 @@ def read_subscription(options: Mapping[str, str]) -> Subscription:
     if by is SubscriptionKind.TOPICS:
         topics = tuple(dict.fromkeys(each.strip() for each in text.split(",") if each.strip()))
         if not topics:
-            raise BadOption(
-                f"option subscribe is {text!r}, expected the names of topics with commas between them"
-            )
+            raise BadOption(f"option subscribe is {text!r}, expected topic names, separated by commas")
         return Subscription(by, topics=topics)
     if by is SubscriptionKind.PATTERN:
         if not text:
@@ -215,14 +213,14 @@ def read_subscription(options: Mapping[str, str]) -> Subscription:
             re.compile(text)
         except re.error as error:
             raise BadOption(
-                f"option subscribePattern is {text!r}, which is no regular expression: {error}"
+                f"option subscribePattern is {text!r}, which is not a regular expression: {error}"
             ) from None
         return Subscription(by, pattern=text)
     return Subscription(by, partitions=read_assignment(SubscriptionKind.PARTITIONS, text))
 
 
 def read_limit(options: Mapping[str, str], side: str) -> Limit | None:
-    """`starting` or `ending`: a time for all, times by partition, offsets, whichever is given first in that order."""
+    """The limit `starting` or `ending`: a time for all, times by partition, or offsets, in this order."""
     values = OptionValues(options)
     one_time, times, offsets = f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets"
     time_ms = values.time_ms(one_time)

@@ -1,11 +1,11 @@
-"""Ranges of offsets, cut into tasks.
+"""Splits ranges of offsets into tasks.
 
-A partition is a task, as with Spark's own source, unless there are to be more tasks or smaller ones:
+A partition is one task, as in Spark's source, unless more or smaller tasks are requested:
 
     maxRecordsPerPartition=40   [0..100)           ->  [0..33) [33..66) [66..100)
     minPartitions=4             [0..30) [0..100)   ->  [0..30) [0..33) [33..66) [66..100)
 
-Ranges are counted in offsets: a compacted partition, or one with transactions, has fewer records than that.
+Sizes are in offsets: a compacted partition, or one with transactions, has fewer records.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ from pyspark.sql.datasource import InputPartition
 from penstock.base.ids import Offset, TopicPartition, Uuid
 
 TASKS_MAX = 100_000
-"""More tasks than this for one batch are a mistake in an option, and would drown the driver."""
+"""More tasks than this for one batch are a mistake in an option, and would overload the driver."""
 
 
 class OffsetRange(NamedTuple):
@@ -34,7 +34,7 @@ class OffsetRange(NamedTuple):
 
 
 class RangeTask(InputPartition):
-    """What one task reads. Small, because it travels; the id of the topic tells whether it still is the same one."""
+    """The range of one task. Small and picklable; the topic id reveals whether the topic was recreated."""
 
     def __init__(self, span: OffsetRange, topic_id: Uuid | None) -> None:
         super().__init__(None)
@@ -56,7 +56,7 @@ def plan(
 def split(
     ranges: Sequence[OffsetRange], tasks_min: int | None = None, task_rows_max: int | None = None
 ) -> list[OffsetRange]:
-    """Cut ranges that are too long, then the longest ones until there are about as many as are wanted."""
+    """Split ranges that are too long, then the longest ones until there are about `minPartitions`."""
     pieces = list(ranges)
     if task_rows_max is not None:
         count = sum(-(-each.size // task_rows_max) for each in ranges)
@@ -66,7 +66,7 @@ def split(
         return pieces
     tasks_min = min(tasks_min, TASKS_MAX)
     total = sum(each.size for each in pieces)
-    # What stays whole takes no part in sharing out the rest: else many short ranges would keep long ones long.
+    # Ranges that stay whole are left out of the division, because many short ranges would keep long ones long.
     whole = {each for each in pieces if _share(each.size, total, tasks_min) == 1}
     total -= sum(each.size for each in whole)
     left = max(1, tasks_min - len(whole))
@@ -82,7 +82,7 @@ def _share(size: int, total: int, tasks: int) -> int:
 
 
 def _cut(span: OffsetRange, count: int) -> list[OffsetRange]:
-    """In parts that differ by one at most; no part is empty."""
+    """Split into parts that differ by at most one; no part is empty."""
     count = max(1, min(count, span.size))
     edges = [span.start + span.size * index // count for index in range(count + 1)]
     return [OffsetRange(span.partition, edges[index], edges[index + 1]) for index in range(count)]

@@ -1,9 +1,9 @@
-"""How much of what is new makes one batch of a stream: maxOffsetsPerTrigger, minOffsetsPerTrigger.
+"""Determines the size of a stream's micro-batch: maxOffsetsPerTrigger, minOffsetsPerTrigger.
 
     share(60, begin, latest)    behind by 100, 20, 0     ->  50, 10, 0
     share(3, begin, latest)     behind by 1000, 1        ->  2, 1      a small partition is not left behind
 
-Counted in offsets, of which compaction and transactions leave some without a record.
+Sizes are in offsets; after compaction or transactions some have no record.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from penstock.base.ids import Offset, TopicPartition
 def share(
     rows_max: int, begin: Mapping[TopicPartition, Offset], latest: Mapping[TopicPartition, Offset]
 ) -> dict[TopicPartition, Offset]:
-    """Where a batch ends in each partition: to each what it is behind, in proportion, and one at least."""
+    """The end of a batch in each partition: in proportion to its lag, and at least one offset."""
     sizes = {each: max(0, end - begin[each]) for each, end in latest.items()}
     total = sum(sizes.values())
     if total <= rows_max:
@@ -33,7 +33,7 @@ def delays(
     since_ms: float | None,
     delay_ms_max: int,
 ) -> bool:
-    """Whether a batch is to wait for more. The first one does not, nor one that others have waited for long enough."""
+    """Whether a batch should wait for more records. The first does not, nor one after the maximum delay."""
     if since_ms is None or since_ms >= delay_ms_max:
         return False
     return sum(max(0, end - begin[each]) for each, end in latest.items()) < rows_min

@@ -1,7 +1,7 @@
-"""A stream that cannot be read as it was asked for, and says why at the first question.
+"""A stream reader for invalid options, which raises their error at its first use.
 
-PySpark makes a stream's reader inside of a block that uses the reader once more at its end: where there is none,
-because making it failed, an error about that takes the place of the sentence. So a reader there is.
+PySpark creates a stream's reader inside a block that uses the reader again at its end. If creating it failed, an error
+about the missing reader would hide the original one. So a reader is always created.
 """
 
 from collections.abc import Iterator, Sequence
@@ -37,4 +37,4 @@ class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._refuse()
 
     def stop(self) -> None:
-        """There is nothing to end."""
+        """Nothing to stop."""

@@ -1,11 +1,11 @@
-"""`option("path", DIR)`: the source's columns read straight from segment files, without a broker.
+"""`option("path", DIR)`: reads the source's columns from segment files, without a broker.
 
-The driver looks at the files once and plans: which partitions, from where to where, cut into tasks of about the same
-size. Executors read. They need the files under the same path: a scan of a cluster's disks goes through a shared one.
+The driver reads the state of the files once and plans tasks of about the same size. Executors read the files, which
+they need under the same path: on a Spark cluster, on a shared disk.
 
-What is read is all that is in the files, from the log start offset on up to the last whole batch. That may be more
-than consumers see: a broker shows what is replicated, and how far that is only it knows. With `isolation.level` set
-to `read_committed`, it is what lies before the first transaction that is still open, less what was aborted.
+A scan reads all records from the log start offset to the last complete batch. That may be more than consumers see,
+because the files do not contain the current high watermark. With `isolation.level` set to `read_committed`, it ends at
+the first open transaction and skips aborted records.
 """
 
 import os
@@ -64,7 +64,7 @@ _NAMES: Final = (
 
 
 def scan_reader(schema: StructType, options: Mapping[str, str]) -> DataSourceReader:
-    """The reader that `path` asks for."""
+    """The reader for the option `path`."""
     return ScanReader(wanted_columns(schema), read_scan_options(options))
 
 
@@ -75,7 +75,7 @@ def scan_reader(schema: StructType, options: Mapping[str, str]) -> DataSourceRea
 class ScanOptions:
     path: str
     subscription: Subscription | None = None
-    """None: all topics but internal ones."""
+    """None for all topics except internal ones."""
     start: Limit = START_EARLIEST
     stop: Limit = STOP_LATEST
     no_match: NoMatch = NoMatch.ERROR
@@ -132,17 +132,17 @@ class ScanReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         settle()
         if not isinstance(partition, ScanTask):
-            return iter(())  # Spark makes a task of its own where there is none
+            return iter(())  # Spark's placeholder for a plan without tasks
         return read_range(
             self.vfs, partition.span, self.columns, fails_on_data_loss=self.options.fails_on_data_loss
         )
 
 
-# -- planning ---------------------------------------------------------------------------------------------
+# -- plan -------------------------------------------------------------------------------------------------
 
 
 def plan_scan(vfs: Vfs, options: ScanOptions) -> list[ScanRange]:
-    """What there is to read under a path, cut into tasks."""
+    """Plan the tasks for a path."""
     chosen = _choose(find_logs(vfs, options.path), options.subscription, options.path)
     for limit in (options.start, options.stop):
         _check_complete([each.partition for each in chosen], limit)
@@ -156,7 +156,7 @@ def plan_scan(vfs: Vfs, options: ScanOptions) -> list[ScanRange]:
 
 
 class _Part(NamedTuple):
-    """What is to be read of a partition."""
+    """The range of a partition."""
 
     location: LogLocation
     sized: SizedRange
@@ -185,7 +185,7 @@ def _within(aborted: tuple[AbortedRange, ...], piece: TaskRange) -> tuple[Aborte
 
 
 def _choose(found: list[LogLocation], wanted: Subscription | None, path: str) -> list[LogLocation]:
-    """The partitions that are asked for; those that are named must be there."""
+    """The requested partitions; named ones must exist."""
     if wanted is None:
         is_one = len(found) == 1 and path.rstrip("/").endswith(str(found[0].partition))
         return [each for each in found if is_one or each.partition.topic not in INTERNAL_TOPICS]
@@ -201,14 +201,14 @@ def _choose(found: list[LogLocation], wanted: Subscription | None, path: str) ->
     missing = [f"topic {each}" for each in wanted.topics if each not in topics]
     missing += [f"partition {each}" for each in wanted.partitions if each not in partitions]
     if missing:
-        raise BadOption(f"option {wanted.by} names {', '.join(missing)}, of which there is nothing in {path}")
+        raise BadOption(f"option {wanted.by} names {', '.join(missing)}, which {path} does not have")
     return [
         each for each in found if each.partition.topic in wanted.topics or each.partition in wanted.partitions
     ]
 
 
 def _check_complete(wanted: Sequence[TopicPartition], limit: Limit) -> None:
-    """Offsets and times by partition are for all that are read, as with Spark's Kafka source."""
+    """Check that offsets and times by partition cover all partitions, as in Spark's Kafka source."""
     if limit.edge not in (LimitKind.OFFSETS, LimitKind.TIMES):
         return
     hint = ", -1 is latest and -2 is earliest" if limit.edge is LimitKind.OFFSETS else ""
@@ -224,7 +224,7 @@ def _check_complete(wanted: Sequence[TopicPartition], limit: Limit) -> None:
 def _bounds(
     view: LogView, outcomes: TransactionOutcomes | None, options: ScanOptions
 ) -> tuple[Offset, Offset]:
-    """From where to where a partition is read."""
+    """Start and end of the range of a partition."""
     end = view.log_end if outcomes is None else outcomes.last_stable
     start = _resolve(view, options.start, end, options.no_match)
     stop = _resolve(view, options.stop, end, NoMatch.LATEST)

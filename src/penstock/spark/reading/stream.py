@@ -2,21 +2,21 @@
 
 One process on the driver holds this reader for the life of a query. Spark calls:
 
-    initialOffset    where a query without a checkpoint starts
-    latestOffset     how far the next batch goes; the start again, if there is nothing new
+    initialOffset    the start of a query without a checkpoint
+    latestOffset     the end of the next batch; equal to the start if there is nothing new
     partitions       the tasks of a batch
-    commit           a batch is done; it comes only with the next batch
-    read             in the executors
+    commit           a batch is done; called only when the next batch starts
+    read             on the executors
 
 Offsets are JSON, `{"topic": {"0": 12}}`, the next offset of each partition. A partition that is not in the start is
-new, and is read from its beginning.
+new, and is read from its start.
 
-Spark keeps the end of a batch in the checkpoint, and where it started only as the end of the one before. The first
-batch has none before it: replayed after a crash, it would start wherever `initialOffset` says by then, and with
-`latest` records would be lost. So the end of the first batch carries its start, under a key that no topic can have.
+Spark stores only the ends of batches in the checkpoint; the start of a batch is the end of the previous one. The first
+batch has no previous one: replayed after a crash, it would start at the current `initialOffset`, and with
+`latest` records would be lost. So the end of the first batch includes its start, under a key that no topic can have.
 
-Every start that Spark names is processed and in the checkpoint, so that is what is committed to the group. `commit`
-alone would not do: Spark calls it when the next batch begins, so never for the last batch of a run.
+Every start that Spark passes is processed and in the checkpoint, so it is committed to the group. `commit`
+would not be enough: Spark calls it when the next batch starts, so never for the last batch of a run.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -56,13 +56,13 @@ from penstock.spark.reading.tail import Tail
 Offsets = dict[TopicPartition, Offset]
 
 IDLE_WAIT_MS: Final = 200
-"""How long a question for new offsets waits for some."""
+"""How long latestOffset waits for new records."""
 
 FOUND_AGE_MS_MAX: Final = 1_000
-"""How old the list of partitions may be while nothing happens; a batch is never planned with an old one."""
+"""Maximum age of the list of partitions while the query is idle; a batch is planned with a new one."""
 
 LIST_WAIT_MS: Final = 5_000
-"""How long to ask for the ends of partitions before looking whether they are still there."""
+"""How long to retry ListOffsets before checking that the partitions still exist."""
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -75,22 +75,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._position: Position | None = None
         self._initial: Offsets | None = None
         self._targets: Offsets | None = None
-        """With Trigger.AvailableNow: where each partition ended when the query started."""
+        """With Trigger.AvailableNow: the end of each partition when the query started."""
         self._latest: Offsets | None = None
         self._found: SubscribedPartitions | None = None
         self._found_at_ms = 0.0
         self._triggered_ms: float | None = None
 
-    # -- what Spark asks -------------------------------------------------------------------------------
+    # -- called by Spark -------------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Spark calls this twice for a first batch, so the answer is kept."""
+        """Spark calls this twice for a first batch, so the result is kept."""
         if self._initial is None:
             self._initial = self._starts()
         return dict(write_offsets(self._initial))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Spark takes one limit from a Python source: of a maximum and a minimum, the maximum; see latestOffset."""
+        """Spark accepts one limit from a Python source: the maximum. latestOffset applies the minimum."""
         if self._options.rows_max is not None:
             return ReadMaxRows(self._options.rows_max)
         if self._options.rows_min is not None:
@@ -112,12 +112,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         _check(begin, latest, self._options)
         end = begin if latest == begin else self._limited(begin, latest, limit)
         if is_first:
-            # Spark runs a first batch whatever is in it, and its start is to be in the checkpoint.
+            # Spark runs a first batch even if it is empty, and the checkpoint needs its start.
             return {START_KEY: write_offsets(begin), **write_offsets(end)}
         return start if end == begin else dict(write_offsets(end))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """From memory: Spark asks as often as it asks for new offsets."""
+        """Without a request: Spark calls this as often as latestOffset."""
         return dict(write_offsets(self._latest)) if self._latest else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -142,7 +142,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if each is not None:
                 each.close()
 
-    # -- where things are ------------------------------------------------------------------------------
+    # -- partitions ------------------------------------------------------------------------------------
 
     @property
     def _cluster(self) -> Cluster:
@@ -171,7 +171,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._found
 
     def _ends(self, *, is_idle: bool = False) -> Offsets:
-        """Where partitions end. One that is deleted meanwhile has no end, so the list is looked at again then."""
+        """The ends of partitions. The list is refreshed if one was deleted meanwhile."""
         clock = self._cluster.clock
         deadline_ms = clock.now_ms() + self._options.client.api_timeout_ms
         found = self._find(FOUND_AGE_MS_MAX if is_idle else 0.0)
@@ -206,7 +206,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- batches ---------------------------------------------------------------------------------------
 
     def _limited(self, begin: Offsets, latest: Offsets, limit: ReadLimit) -> Offsets:
-        """As far as this batch may go."""
+        """The end of this batch."""
         if isinstance(limit, ReadAllAvailable):
             return latest
         new = earliest_offsets(self._cluster, latest.keys() - begin.keys())
@@ -229,7 +229,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for each in sorted(new):
             if firsts[each] > 0:
                 report_loss(
-                    f"new partition {each} starts at offset {firsts[each]} and not at 0: records before it are gone",
+                    f"new partition {each} starts at offset {firsts[each]} and not at 0: earlier records no longer exist",
                     is_error=options.fails_on_data_loss,
                 )
         starts = {**begin, **firsts}
@@ -245,13 +245,13 @@ def _check(
     gone = [str(each) for each in sorted(begin.keys() - end.keys())]
     if gone:
         report_loss(
-            f"partitions that were read are gone: {', '.join(gone)}; records may have been missed",
+            f"partitions that were read no longer exist: {', '.join(gone)}; records may have been missed",
             is_error=options.fails_on_data_loss,
         )
     for each in sorted(begin.keys() & end.keys()):
         if end[each] < begin[each]:
             report_loss(
-                f"partition {each} was read up to offset {begin[each]}, and ends at {end[each]} now; "
+                f"partition {each} was read up to offset {begin[each]}, but now ends at {end[each]}; "
                 "records may have been missed",
                 is_error=options.fails_on_data_loss,
             )

@@ -1,6 +1,6 @@
-"""What a stream's offsets carry beside topics; here by itself, so that a checkpoint can be read without Spark."""
+"""Keys in a stream's offsets that are not topics; a separate module, so that checkpoints can be read without Spark."""
 
 from typing import Final
 
 START_KEY: Final = "@start"
-"""In the end of a first batch: where it started. No topic can have this name."""
+"""The start of a first batch, in its end. No topic can have this name."""

@@ -1,13 +1,11 @@
 """Long-polls the ends of partitions for new records.
 
-Spark asks a stream for new offsets again as soon as there are none: 60 times a second, if the answer is immediate. So
-the driver long-polls: one Fetch to each leader, at the ends of its
-partitions, which is answered with the first new record or when its time is over. What it brings is thrown away; where
-the partitions end now is asked afterwards.
+If there are no new offsets, Spark asks a stream again at once: 60 times a second, if the answer is immediate. So
+the driver long-polls: it sends one Fetch to each leader, at the ends of its partitions, which returns with the first
+new record or after a timeout. The records are discarded; the new ends are requested afterwards.
 
-The connections are its own, because a broker answers one connection's requests in order: behind a Fetch
-that waits, other questions would wait as well. A Fetch that was not waited for to its end stays on its way, and the
-next wait takes it up.
+It has its own connections, because a broker answers the requests of a connection in order: other requests would wait
+behind the Fetch. A Fetch that is still waiting stays in flight for the next wait.
 """
 
 from collections.abc import Mapping
@@ -23,10 +21,10 @@ from penstock.spark.reading.fetch_request import fetch_request
 from penstock.wire.fetch_client import FetchResponse
 
 FETCH_BYTES_MAX: Final = 1
-"""The first batch comes whole whatever the limit; more is not wanted."""
+"""The first batch is always returned completely; more is not needed."""
 
 PARTITIONS_MAX: Final = 1_000
-"""Of one Fetch. With more than that something is always new."""
+"""Partitions of one Fetch. With more, some partition always has new records."""
 
 
 class Tail:
@@ -34,13 +32,13 @@ class Tail:
         self._cluster = cluster
         self._isolation_level = isolation_level
         self._flights: dict[int, tuple[Link, Call[FetchResponse], float]] = {}
-        """By leader: the Fetch on its way, and when it is late."""
+        """By leader: the Fetch in flight, and its deadline."""
 
     def close(self) -> None:
         self._cluster.close()
 
     def wait(self, ends: Mapping[TopicPartition, Offset], wait_ms: int) -> None:
-        """Return when there may be records beyond the ends, or when the time is over. Never fails."""
+        """Return when there may be new records, or after the timeout. Never fails."""
         clock = self._cluster.clock
         deadline_ms = clock.now_ms() + wait_ms
         try:
@@ -48,10 +46,10 @@ class Tail:
             while (left_ms := deadline_ms - clock.now_ms()) > 0 and self._flights:
                 if self._land(left_ms):
                     return
-        except ClientError:  # the next request for the offsets raises it
+        except ClientError:  # the next ListOffsets request raises it
             self._flights.clear()
             self._cluster.close()
-        # Nobody to wait at, or an answer that says nothing: time passes all the same, or this would spin.
+        # No leader to wait at, or an empty response: sleep, because the caller would spin.
         clock.sleep_ms(max(0.0, deadline_ms - clock.now_ms()))
 
     def _dispatch(self, ends: Mapping[TopicPartition, Offset], wait_ms: int) -> None:
@@ -79,10 +77,10 @@ class Tail:
             self._flights[node_id] = (link, link.start(request), late_ms)
 
     def _land(self, wait_ms: float) -> bool:
-        """Take what has come; whether any of it has records."""
+        """Process the responses; return whether any has records."""
         links = [link for link, _, _ in self._flights.values()]
         for link in self._cluster.network.wait(links, wait_ms):
-            with suppress(*NETWORK_ERRORS):  # its call carries the error
+            with suppress(*NETWORK_ERRORS):  # its call has the error
                 link.read()
         has_news = False
         now_ms = self._cluster.clock.now_ms()
@@ -98,7 +96,7 @@ class Tail:
         has_news = False
         for name, results in response.topics:
             for each in results:
-                if each.error_code:  # moved, or gone: look again next time
+                if each.error_code:  # moved or deleted: refresh metadata next time
                     self._cluster.info.topics.pop(str(name), None)
                 has_news = has_news or bool(each.records)
         return has_news
