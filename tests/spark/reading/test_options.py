@@ -113,7 +113,7 @@ def test_who_asks_for_plain_connections_gets_them() -> None:
         ({"kafka.bootstrap.servers": "a:b"}, "kafka.bootstrap.servers: 'a:b' is no server"),
         (SERVERS, "no topic is named, expected one of the options subscribe, subscribePattern, assign"),
         ({**TOPIC, "assign": "{}"}, "options subscribe and assign are given, expected only one"),
-        ({**SERVERS, "subscribe": " , "}, "option subscribe is ',', expected the names of topics"),
+        ({**SERVERS, "subscribe": " , "}, "option subscribe is ',', expected topic names"),
         ({**SERVERS, "subscribePattern": ""}, "option subscribePattern is empty"),
         ({**SERVERS, "subscribePattern": "("}, "'\\(', which is not a regular expression"),
         ({**SERVERS, "assign": "orders"}, "option assign is 'orders', expected"),
@@ -131,7 +131,7 @@ def test_who_asks_for_plain_connections_gets_them() -> None:
         ({**TOPIC, "startingOffsets": '{"a":{"x":1}}'}, "a partition 'x' of topic a"),
         (
             {**TOPIC, "startingOffsets": '{"a":{"0":-3}}'},
-            "has -3 for a-0, expected a whole number from -2 on",
+            "has -3 for a-0, expected a whole number of at least -2",
         ),
         ({**TOPIC, "startingOffsets": '{"a":{"0":true}}'}, "has True for a-0, expected a whole number"),
         ({**TOPIC, "startingOffsetsByTimestamp": '{"a":{"0":-1}}'}, "has -1 for a-0"),
@@ -160,7 +160,7 @@ def test_who_asks_for_plain_connections_gets_them() -> None:
         ({**TOPIC, "zzzz": "1"}, "there is no option zzzz$"),
         (
             {**TOPIC, "kafka.auto.offset.reset": "latest"},
-            "not supported: say where to start with startingOffsets",
+            "not supported: use startingOffsets instead",
         ),
         ({**TOPIC, "kafka.key.deserializer": "x"}, "keys are bytes"),
         ({**TOPIC, "kafka.enable.auto.commit": "true"}, "the query commits its position itself"),

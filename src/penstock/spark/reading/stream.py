@@ -229,7 +229,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for each in sorted(new):
             if firsts[each] > 0:
                 report_loss(
-                    f"new partition {each} starts at offset {firsts[each]} and not at 0: earlier records no longer exist",
+                    f"new partition {each} starts at offset {firsts[each]} and not at 0: earlier records are gone",
                     is_error=options.fails_on_data_loss,
                 )
         starts = {**begin, **firsts}
