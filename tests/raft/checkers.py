@@ -16,6 +16,13 @@ class NoProgress(Violation):
     """Nothing is wrong, and nothing goes on."""
 
 
+class Rule:
+    """One promise. The message of a violation begins with the promise's name."""
+
+    def violation(self, text: str) -> Violation:
+        return Violation(f"{type(self).__name__}: {text}")
+
+
 def fingerprint(before: int, offset: int, record: Record) -> int:
     """Of a log up to and with a record, from the one before it; the same in every process."""
     text = f"{before}/{offset}/{record!r}"
@@ -25,7 +32,7 @@ def fingerprint(before: int, offset: int, record: Record) -> int:
     return value
 
 
-class OneLeaderAnEpoch:
+class OneLeaderAnEpoch(Rule):
     """Election Safety: at most one leader can be elected in a given epoch (5.2)."""
 
     def __init__(self) -> None:
@@ -34,7 +41,7 @@ class OneLeaderAnEpoch:
     def on_leader(self, node_id: int, epoch: int) -> None:
         first = self.leaders.setdefault(epoch, node_id)
         if first != node_id:
-            raise Violation(f"epoch {epoch} has two leaders, {first} and {node_id}")
+            raise self.violation(f"epoch {epoch} has two leaders, {first} and {node_id}")
 
 
 class _Seen(NamedTuple):
@@ -42,7 +49,7 @@ class _Seen(NamedTuple):
     epoch_before: int | None
 
 
-class LogMatching:
+class LogMatching(Rule):
     """Log Matching: the same offset and epoch mean the same record, and the same log before it (5.3)."""
 
     def __init__(self) -> None:
@@ -55,10 +62,12 @@ class LogMatching:
         if known.record != record or (
             None not in (known.epoch_before, before) and known.epoch_before != before
         ):
-            raise Violation(f"offset {offset} of epoch {record.epoch} is {known} and {record} after {before}")
+            raise self.violation(
+                f"offset {offset} of epoch {record.epoch} is {known} and {record} after {before}"
+            )
 
 
-class CommittedStays:
+class CommittedStays(Rule):
     """State Machine Safety: no two nodes ever apply different records at one offset (5.4.3)."""
 
     def __init__(self) -> None:
@@ -70,7 +79,7 @@ class CommittedStays:
             record = log.at(offset)
             if offset < len(self.records):
                 if self.records[offset] != record:
-                    raise Violation(
+                    raise self.violation(
                         f"node {node_id} commits {record} at {offset}, where {self.records[offset]} was committed"
                     )
             else:
@@ -80,10 +89,10 @@ class CommittedStays:
 
     def on_snapshot(self, node_id: int, snapshot_id: OffsetAndEpoch, snapshot: Snapshot) -> None:
         if self.fingerprints[snapshot_id.offset] != snapshot.fingerprint:
-            raise Violation(f"node {node_id} loads a snapshot of another history at {snapshot_id}")
+            raise self.violation(f"node {node_id} loads a snapshot of another history at {snapshot_id}")
 
 
-class LeaderCompleteness:
+class LeaderCompleteness(Rule):
     """Leader Completeness: what is committed is in the log of every leader of a later epoch (5.4)."""
 
     def __init__(self, committed: CommittedStays) -> None:
@@ -93,10 +102,10 @@ class LeaderCompleteness:
         records = self._committed.records
         for offset in range(log.start_offset, len(records)):
             if offset >= log.end_offset or log.at(offset) != records[offset]:
-                raise Violation(f"leader {node_id} lacks {records[offset]}, committed at {offset}")
+                raise self.violation(f"leader {node_id} lacks {records[offset]}, committed at {offset}")
 
 
-class HighWatermarkForward:
+class HighWatermarkForward(Rule):
     """The high watermark of a node that stays up never goes back."""
 
     def __init__(self) -> None:
@@ -107,13 +116,13 @@ class HighWatermarkForward:
 
     def on_move(self, node_id: int, offset: int) -> None:
         if offset < self._last.get(node_id, 0):
-            raise Violation(
+            raise self.violation(
                 f"high watermark of node {node_id} goes from {self._last[node_id]} back to {offset}"
             )
         self._last[node_id] = offset
 
 
-class PromisesKept:
+class PromisesKept(Rule):
     """On disk the epoch never goes back, and within an epoch neither vote nor leader changes (5.1, 5.2)."""
 
     def __init__(self) -> None:
@@ -125,10 +134,10 @@ class PromisesKept:
     def on_persist(self, node_id: int, state: ElectionState) -> None:
         last, self._last[node_id] = self._last.get(node_id, ElectionState()), state
         if state.epoch < last.epoch:
-            raise Violation(f"node {node_id} goes from epoch {last.epoch} back to {state.epoch}")
+            raise self.violation(f"node {node_id} goes from epoch {last.epoch} back to {state.epoch}")
         if state.epoch > last.epoch:
             return
         if last.leader_id not in (NO_LEADER, state.leader_id):
-            raise Violation(f"node {node_id} changes the leader of an epoch: {last} to {state}")
+            raise self.violation(f"node {node_id} changes the leader of an epoch: {last} to {state}")
         if last.voted not in (None, state.voted) and state.leader_id != node_id:
-            raise Violation(f"node {node_id} takes back its vote: {last} to {state}")
+            raise self.violation(f"node {node_id} takes back its vote: {last} to {state}")

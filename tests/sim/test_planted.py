@@ -11,16 +11,26 @@ from random import Random
 from typing import Any
 
 import pytest
+from tests.planting import plant
+from tests.sim.rules import assert_caught
 
 from penstock.handlers.producer_ids import ProducerIds
 from penstock.replica.leader_syncs import LeaderSyncs
 from penstock.replica.partition import Partition
 from penstock.replica.pending_acks import PendingAcks
 from penstock.server.connection import Connection
+from penstock.sim.checkers.conduct import EveryRequestAnswered, RepliesInOrder
 from penstock.sim.checkers.history import Survives
+from penstock.sim.checkers.records import (
+    AckedNotLost,
+    HighWatermarkNeverBack,
+    NoChangedRecord,
+    NoDuplicate,
+    ProducersRemembered,
+)
 from penstock.sim.clients.consumers import ConsumerPlan
 from penstock.sim.clients.producers import ALL, ProducerPlan
-from penstock.sim.run import Failure, Simulation
+from penstock.sim.run import Simulation
 from penstock.sim.scenario import Scenario, TopicPlan
 from penstock.storage.indexes import OffsetIndex
 from penstock.storage.producers import Producers
@@ -49,44 +59,26 @@ BUSY = Scenario(
 )
 
 
-LOST = ("AckedNotLost", "NoChangedRecord", "ProducersRemembered", "HighWatermarkNeverBack")
-"""What can be broken first when records are lost that must not be: who looks first is a matter of chance."""
-
-
-def complaint(scenario: Scenario = BUSY) -> str:
-    """What the first seed that fails says; empty if none does."""
-    for seed in range(SEEDS_MAX):
-        try:
-            Simulation(replace(scenario, seed=seed)).run()
-        except Failure as failure:
-            return failure.reason
-    return ""
-
-
-def rule(text: str) -> str:
-    return text.partition(":")[0]
-
-
 def test_a_node_without_a_fault_passes() -> None:
     Simulation(BUSY).run()
 
 
 def test_an_acknowledgement_before_the_sync_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PendingAcks, "syncs_committed", property(lambda _: False))
-    assert rule(complaint()) in LOST
+    plant(monkeypatch, PendingAcks.syncs_committed, property(lambda _: False))
+    assert_caught(BUSY, by=AckedNotLost)
 
 
 def test_a_sync_that_does_nothing_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Mostly by the node itself, which does not start with a metadata log that is shorter than it was."""
-    monkeypatch.setattr(FlushWork, "run", lambda _: None)
-    assert rule(complaint()) in (*LOST, "TopicsKept", "NodeLives")
+    plant(monkeypatch, FlushWork.run, lambda _: None)
+    assert_caught(BUSY, by="NodeLives")
 
 
 def test_records_that_do_not_survive_a_kill_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if what is written stayed in the process."""
     rng = Random(1)
-    monkeypatch.setattr(MemoryDisk, "kill_clone", lambda disk: disk.crash_clone(rng))
-    assert rule(complaint()) in LOST
+    plant(monkeypatch, MemoryDisk.kill_clone, lambda disk: disk.crash_clone(rng))
+    assert_caught(BUSY, by=NoChangedRecord)
 
 
 def test_replies_in_the_wrong_order_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,8 +89,8 @@ def test_replies_in_the_wrong_order_are_caught(monkeypatch: pytest.MonkeyPatch) 
             if each.is_settled:
                 connection._send(each.value)
 
-    monkeypatch.setattr(Connection, "_settle", send_what_is_ready)
-    assert rule(complaint()) == "RepliesInOrder"
+    plant(monkeypatch, Connection._settle, send_what_is_ready)
+    assert_caught(BUSY, by=RepliesInOrder)
 
 
 def test_batches_that_are_appended_again_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,8 +99,8 @@ def test_batches_that_are_appended_again_are_caught(monkeypatch: pytest.MonkeyPa
     def check_nothing(*_: Any, **__: Any) -> None:
         return None
 
-    monkeypatch.setattr(Producers, "check", check_nothing)
-    assert rule(complaint()) in ("NoDuplicate", "OrderKept")
+    plant(monkeypatch, Producers.check, check_nothing)
+    assert_caught(BUSY, by=NoDuplicate)
 
 
 def test_producer_ids_that_begin_again_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,10 +110,10 @@ def test_producer_ids_that_begin_again_are_caught(monkeypatch: pytest.MonkeyPatc
         begin(ids, *arguments)
         ids._block = range(1000)
 
-    monkeypatch.setattr(ProducerIds, "__init__", begin_with_a_block)
+    plant(monkeypatch, ProducerIds.__init__, begin_with_a_block)
     busier = [replace(BUSY.producers[2], name=f"exact-{number}") for number in range(6)]
     late = replace(BUSY, producers=(*BUSY.producers, *busier), crash_us_mean=40_000)
-    assert rule(complaint(late)) == "ProducersRemembered"
+    assert_caught(late, by=ProducersRemembered)
 
 
 def test_a_high_watermark_that_is_not_kept_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,8 +124,8 @@ def test_a_high_watermark_that_is_not_kept_is_caught(monkeypatch: pytest.MonkeyP
         advance(partition)
         partition.high_watermark = max(partition.log.log_start, partition.log.flushed)
 
-    monkeypatch.setattr(Partition, "advance_high_watermark", advance_to_the_disk)
-    assert rule(complaint()) == "HighWatermarkNeverBack"
+    plant(monkeypatch, Partition.advance_high_watermark, advance_to_the_disk)
+    assert_caught(BUSY, by=HighWatermarkNeverBack)
 
 
 def test_a_request_that_is_never_answered_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,19 +139,19 @@ def test_a_request_that_is_never_answered_is_caught(monkeypatch: pytest.MonkeyPa
             commits.waiting.popleft()
         settle(commits)
 
-    monkeypatch.setattr(LeaderSyncs, "_settle_synced", forget_some)
+    plant(monkeypatch, LeaderSyncs._settle_synced, forget_some)
     quiet = replace(BUSY, crash_us_mean=0, reset_us_mean=0)
-    assert rule(complaint(quiet)) == "EveryRequestAnswered"
+    assert_caught(quiet, by=EveryRequestAnswered)
 
 
 def test_an_index_that_does_not_reach_its_file_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(OffsetIndex, "write", lambda _: False)
-    assert rule(complaint(replace(BUSY, crash_us_mean=0))) == "LogMatchesReads"
+    plant(monkeypatch, OffsetIndex.write, lambda _: False)
+    assert_caught(replace(BUSY, crash_us_mean=0), by="LogMatchesReads")
 
 
 def test_an_exception_that_the_node_swallows_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def stumble(*_: Sequence[object], **__: object) -> None:
-        raise RuntimeError("nobody foresaw it")
+        raise RuntimeError("a bug")
 
-    monkeypatch.setattr(Partition, "watch", stumble)
-    assert "nobody foresaw it" in complaint()
+    plant(monkeypatch, Partition.watch, stumble)
+    assert_caught(BUSY, by="NothingUnforeseen")

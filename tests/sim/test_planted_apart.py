@@ -5,11 +5,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.sim.test_planted_cluster import BUSY, METADATA, PARTED, complaint
+from tests.planting import plant
+from tests.sim.rules import assert_caught
+from tests.sim.test_planted_cluster import BUSY
 
 from penstock.base.ids import Offset
 from penstock.metadata.controller import brokers
 from penstock.raft.replicas import Replicas as Quorum
+from penstock.sim.checkers.cluster import MetadataIdentical
+from penstock.sim.checkers.records import AckedNotLost
 from penstock.sim.cluster_extras import CONTROLLERS, Extra, with_extras
 from penstock.sim.cluster_scenario import MINUTE_US, draw_cluster
 from penstock.sim.run import Simulation
@@ -38,8 +42,8 @@ def test_metadata_that_is_committed_without_a_majority_is_caught(monkeypatch: py
     def reached_by_one(_: Quorum, __: object, local_flushed: Offset) -> Offset:
         return local_flushed
 
-    monkeypatch.setattr(Quorum, "reached_by_majority", reached_by_one)
-    assert complaint(APART) in METADATA
+    plant(monkeypatch, Quorum.reached_by_majority, reached_by_one)
+    assert_caught(APART, first=7, by=MetadataIdentical)
 
 
 def test_a_replica_that_lost_what_it_had_and_stays_in_sync_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,9 +52,9 @@ def test_a_replica_that_lost_what_it_had_and_stays_in_sync_is_caught(monkeypatch
             version=0, broker_id=broker.id, broker_epoch=broker.epoch, fenced=1
         )
 
-    monkeypatch.setattr(brokers, "_former_life", lambda *_: ())
-    monkeypatch.setattr(brokers, "_fenced", keep)
-    assert complaint(APART) in PARTED
+    plant(monkeypatch, brokers._former_life, lambda *_: ())
+    plant(monkeypatch, brokers._fenced, keep)
+    assert_caught(APART, by=AckedNotLost)
 
 
 def test_an_extra_leaves_everything_else_as_the_seed_has_it() -> None:

@@ -4,7 +4,9 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from tests.sim.test_planted_cluster import BUSY, PARTED, complaint
+from tests.planting import plant
+from tests.sim.rules import assert_caught
+from tests.sim.test_planted_cluster import BUSY
 from tests.storage.world import NOW_MS, P, append, make_batch, open_small
 
 from penstock.replica.partition import Partition
@@ -39,16 +41,16 @@ def test_nodes_bear_bits_that_flip_while_they_run() -> None:
 
 
 def test_damage_that_nobody_looks_for_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Segment, "check", lambda _, __, data, *___: len(data))
-    assert complaint(BAD) in ("CorruptBatch", *PARTED)
+    plant(monkeypatch, Segment.check, lambda _, __, data, *___: len(data))
+    assert_caught(BAD, by="CorruptBatch")
 
 
 @pytest.mark.long
 def test_a_damaged_leader_that_stays_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     impatient = replace(BAD, settle_us_max=15_000_000)
     Simulation(replace(impatient, seed=1)).run()
-    monkeypatch.setattr(Partition, "hand_over", lambda _: None)
-    assert complaint(impatient, first=1) == "Progress"
+    plant(monkeypatch, Partition.hand_over, lambda _: None)
+    assert_caught(impatient, first=1, by="Progress")
 
 
 def test_only_what_the_node_has_neither_written_nor_read_flips() -> None:

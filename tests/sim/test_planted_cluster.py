@@ -11,10 +11,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.planting import plant
+from tests.sim.rules import assert_caught
 
 from penstock.base.ids import Offset
-from penstock.controlplane import quorum_state_file as promise_file
+from penstock.controlplane import quorum_state_file
 from penstock.handlers.support import follower_fetch
+from penstock.handlers.support.diverging_epoch import diverging_epoch
 from penstock.metadata import replay
 from penstock.metadata.controller import brokers
 from penstock.metadata.controller.elections import PartitionEdit
@@ -29,19 +32,24 @@ from penstock.replica.follower_replica import FollowerReplica
 from penstock.replica.follower_syncs import FollowerSyncs
 from penstock.replica.isr import Isr
 from penstock.replica.partition import Partition
+from penstock.sim.checkers.cluster import (
+    HighWatermarkHeld,
+    MetadataIdentical,
+    OneLeaderPerEpoch,
+    ReplicasAgree,
+)
 from penstock.sim.checkers.history import Survives
+from penstock.sim.checkers.records import AckedNotLost, NoDuplicate
 from penstock.sim.clients.consumers import ConsumerPlan
 from penstock.sim.clients.producers import ALL, ProducerPlan
 from penstock.sim.cluster_plan import ClusterPlan, PowerCuts
-from penstock.sim.run import Failure, Simulation
+from penstock.sim.run import Simulation
 from penstock.sim.scenario import Scenario, TopicPlan
 from penstock.sim.world.process_world import TRUE
 from penstock.storage import Log
 from penstock.storage.producers import Producers
 from penstock.storage.syncing import FlushWork
-from penstock.vfs import Vfs
-
-SEEDS_MAX = 100
+from penstock.vfs import Vfs, replace_file
 
 SETTINGS = {
     "durability.fsync": "alone",
@@ -96,30 +104,6 @@ SLOW = replace(
 )
 """Who was away takes long to catch up."""
 
-LOST = ("AckedNotLost", "NoChangedRecord", "ProducersRemembered", "HighWatermarkNeverBack", "OrderKept")
-"""What can be broken first when records are lost that must not be: who looks first is a matter of chance."""
-PARTED = (
-    *LOST,
-    "ReplicasAgree",
-    "LogMatchesReads",
-    "NothingUnforeseen",
-    "NoDuplicate",
-    "HighWatermarkHeld",
-    "Progress",
-)
-"""What can be broken when replicas are not the same."""
-
-
-def complaint(scenario: Scenario = BUSY, first: int = 0) -> str:
-    """The rule that the first seed that fails says is broken; empty if none does. `first` is where a search is known
-    to be short."""
-    for seed in range(first, first + SEEDS_MAX):
-        try:
-            Simulation(replace(scenario, seed=seed)).run()
-        except Failure as failure:
-            return failure.reason.partition(":")[0]
-    return ""
-
 
 @pytest.mark.parametrize("scenario", [BUSY, SYNCED], ids=["busy", "synced"])
 def test_nodes_without_a_fault_pass(scenario: Scenario) -> None:
@@ -133,28 +117,30 @@ def test_nodes_without_a_fault_pass(scenario: Scenario) -> None:
 
 def test_an_acknowledgement_before_the_isr_has_it_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """The high watermark is the leader's own log end."""
-    monkeypatch.setattr(Isr, "committed_end", lambda _, log_end, *__: log_end)
-    assert complaint() in PARTED
+    plant(monkeypatch, Isr.committed_end, lambda _, log_end, *__: log_end)
+    assert_caught(BUSY, first=3, by=AckedNotLost)
 
 
 @pytest.mark.long
 def test_an_acknowledgement_with_too_few_in_sync_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """`min.insync.replicas` is not looked at."""
     lead = Partition.lead
-    monkeypatch.setattr(Partition, "lead", lambda partition, placed, _: lead(partition, placed, 1))
-    monkeypatch.setattr(Partition, "require", lambda *_: None)
-    assert complaint() in PARTED
+    plant(monkeypatch, Partition.lead, lambda partition, placed, _: lead(partition, placed, 1))
+    plant(monkeypatch, Partition.require, lambda *_: None)
+    assert_caught(BUSY, first=5, by=AckedNotLost)
 
 
 def test_a_follower_that_counts_before_it_has_synced_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Though everything is to be synced before it is acknowledged."""
 
-    def at_once(_: FollowerSyncs, partitions: Iterable[Partition], then: Callable[[list[Any]], None]) -> None:
+    def at_once(
+        _: FollowerSyncs, partitions: Iterable[Partition], then: Callable[[list[Any]], None], **__: bool
+    ) -> None:
         list(partitions)
         then([])
 
-    monkeypatch.setattr(FollowerSyncs, "written", at_once)
-    assert complaint(SYNCED, first=20) in PARTED
+    plant(monkeypatch, FollowerSyncs.written, at_once)
+    assert_caught(SYNCED, first=21, by=AckedNotLost)
 
 
 @pytest.mark.long
@@ -165,8 +151,8 @@ def test_consumers_that_read_what_is_not_committed_are_caught(monkeypatch: pytes
         commit(partition, isr)
         partition.high_watermark = max(partition.high_watermark, partition.log.log_end)
 
-    monkeypatch.setattr(Partition, "_commit", show_all)
-    assert complaint() in PARTED
+    plant(monkeypatch, Partition._commit, show_all)
+    assert_caught(BUSY, first=3, by=HighWatermarkHeld)
 
 
 # -- who is in sync, and who may lead -----------------------------------------------------------------------
@@ -176,16 +162,16 @@ def test_an_isr_that_takes_in_who_has_not_caught_up_is_caught(monkeypatch: pytes
     def may_join(in_sync: Isr, follower: Any, *_: object) -> bool:
         return in_sync.pending is None and follower.broker_id not in in_sync.committed
 
-    monkeypatch.setattr(Isr, "may_join", may_join)
-    assert complaint(SLOW) in PARTED
+    plant(monkeypatch, Isr.may_join, may_join)
+    assert_caught(SLOW, by=AckedNotLost)
 
 
 @pytest.mark.long
 def test_a_replica_that_lost_what_it_had_and_stays_in_sync_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """After an unclean stop it is taken back as if nothing had been (KIP-966)."""
-    monkeypatch.setattr(brokers, "_former_life", lambda *_: ())
-    monkeypatch.setattr(brokers, "_fenced", _fence_and_keep)
-    assert complaint() in PARTED
+    plant(monkeypatch, brokers._former_life, lambda *_: ())
+    plant(monkeypatch, brokers._fenced, _fence_and_keep)
+    assert_caught(BUSY, first=12, by=AckedNotLost)
 
 
 def _fence_and_keep(_: object, broker: Any) -> Iterable[Any]:
@@ -198,8 +184,8 @@ def _fence_and_keep(_: object, broker: Any) -> Iterable[Any]:
 @pytest.mark.long
 def test_a_leader_that_was_never_in_sync_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Any replica that is alive may lead."""
-    monkeypatch.setattr(PartitionEdit, "_may_lead", lambda edit, replica: edit.acceptable(replica))
-    assert complaint() in PARTED
+    plant(monkeypatch, PartitionEdit._may_lead, lambda edit, replica: edit.acceptable(replica))
+    assert_caught(BUSY, first=1, by="Progress")
 
 
 def test_an_election_without_an_epoch_of_its_own_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,8 +194,8 @@ def test_an_election_without_an_epoch_of_its_own_is_caught(monkeypatch: pytest.M
     def stay(partition: Any, change: Any) -> Any:
         return replace(merge(partition, change), leader_epoch=partition.leader_epoch)
 
-    monkeypatch.setattr(replay, "merge", stay)
-    assert complaint() in ("OneLeaderPerEpoch", *PARTED)
+    plant(monkeypatch, replay.merge, stay)
+    assert_caught(BUSY, by=OneLeaderPerEpoch)
 
 
 # -- where logs part ----------------------------------------------------------------------------------------
@@ -218,15 +204,15 @@ def test_an_election_without_an_epoch_of_its_own_is_caught(monkeypatch: pytest.M
 @pytest.mark.long
 def test_a_log_that_is_not_cut_where_it_parts_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """The leader does not look at the epoch of what a follower has."""
-    monkeypatch.setattr(follower_fetch, "parted", lambda *_: None)
-    assert complaint() in PARTED
+    plant(monkeypatch, diverging_epoch, lambda *_: None, within=follower_fetch)
+    assert_caught(BUSY, by=ReplicasAgree)
 
 
 @pytest.mark.long
 def test_a_truncation_that_is_skipped_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """The follower hears where the logs part, and keeps what it has."""
-    monkeypatch.setattr(FollowerReplica, "truncate_diverging", lambda *_: None)
-    assert complaint() in PARTED
+    plant(monkeypatch, FollowerReplica.truncate_diverging, lambda *_: None)
+    assert_caught(BUSY, by=ReplicasAgree)
 
 
 def test_followers_that_do_not_remember_producers_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,20 +220,17 @@ def test_followers_that_do_not_remember_producers_are_caught(monkeypatch: pytest
     apply = Producers.apply
 
     def stage_and_forget(log: Log, *data: Any, **how: Any) -> None:
-        monkeypatch.setattr(Producers, "apply", lambda *_: None)
+        plant(monkeypatch, Producers.apply, lambda *_: None)
         try:
             stage_replicated(log, *data, **how)
         finally:
-            monkeypatch.setattr(Producers, "apply", apply)
+            plant(monkeypatch, Producers.apply, apply)
 
-    monkeypatch.setattr(Log, "stage_replicated", stage_and_forget)
-    assert complaint(first=7) in (*LOST, "NoDuplicate")
+    plant(monkeypatch, Log.stage_replicated, stage_and_forget)
+    assert_caught(BUSY, first=7, by=NoDuplicate)
 
 
 # -- the quorum ---------------------------------------------------------------------------------------------
-
-METADATA = ("MetadataIdentical", "OneLeaderPerEpoch", "NodeLives", *PARTED)
-"""What is broken where nodes do not agree on the cluster."""
 
 
 def test_a_vote_that_is_not_synced_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,8 +241,8 @@ def test_a_vote_that_is_not_synced_is_caught(monkeypatch: pytest.MonkeyPatch) ->
         file.close()
         vfs.rename(f"{path}.new", path)
 
-    monkeypatch.setattr(promise_file, "replace_file", replace_unsynced)
-    assert complaint(SYNCED) in METADATA
+    plant(monkeypatch, replace_file, replace_unsynced, within=quorum_state_file)
+    assert_caught(SYNCED, by=OneLeaderPerEpoch)
 
 
 def test_metadata_that_is_not_synced_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,8 +253,8 @@ def test_metadata_that_is_not_synced_is_caught(monkeypatch: pytest.MonkeyPatch) 
         if not any("__cluster_metadata" in segment.ref.path for segment, _ in work.segments):
             run(work)
 
-    monkeypatch.setattr(FlushWork, "run", run_unless_metadata)
-    assert complaint(SYNCED) in METADATA
+    plant(monkeypatch, FlushWork.run, run_unless_metadata)
+    assert_caught(SYNCED, by=MetadataIdentical)
 
 
 @pytest.mark.long
@@ -285,13 +268,13 @@ def test_a_vote_for_a_log_that_lacks_something_is_caught(monkeypatch: pytest.Mon
         ) -> Any:
             return would_grant(role, candidate, True, pre_vote)
 
-        monkeypatch.setattr(role, "would_grant", grant_all)
-    assert complaint() in METADATA
+        plant(monkeypatch, role.would_grant, grant_all, within=role)
+    assert_caught(BUSY, by=MetadataIdentical)
 
 
 def test_metadata_that_is_committed_without_a_majority_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def reached_by_one(_: Quorum, __: object, local_flushed: Offset) -> Offset:
         return local_flushed
 
-    monkeypatch.setattr(Quorum, "reached_by_majority", reached_by_one)
-    assert complaint() in METADATA
+    plant(monkeypatch, Quorum.reached_by_majority, reached_by_one)
+    assert_caught(BUSY, by=MetadataIdentical)

@@ -8,6 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.planting import plant
+from tests.sim.rules import assert_caught
 
 from penstock.base.ids import TopicPartition
 from penstock.base.promise import Promise
@@ -17,23 +19,29 @@ from penstock.coordinator.groups.classic.rebalance import Rebalances
 from penstock.coordinator.groups.consumer import current_assignment as reconcile
 from penstock.coordinator.groups.offset_store import OffsetStore
 from penstock.coordinator.runtime.transaction_markers import MarkerWriter
-from penstock.coordinator.transactions import decisions as deciding
 from penstock.coordinator.transactions import state as to
 from penstock.coordinator.transactions.state import Transaction
 from penstock.records import RecordBatch
 from penstock.replica.partition import Partition
 from penstock.replica.pending_acks import PendingAcks
+from penstock.sim.checkers.conduct import NoStrangeError
+from penstock.sim.checkers.groups import OffsetsNotLostOrRewound, OneOwner
 from penstock.sim.checkers.history import Survives
+from penstock.sim.checkers.transactions import (
+    CommittedNotHidden,
+    EpochsRise,
+    ExactlyOnce,
+    NoAbortedRead,
+    NoHalfTransaction,
+)
 from penstock.sim.clients.consumers import ConsumerPlan
 from penstock.sim.clients.members import MemberPlan
 from penstock.sim.clients.producers import ALL, ProducerPlan
 from penstock.sim.clients.transactional import TransactionalPlan, WorkerPlan
 from penstock.sim.coordination import SOURCE, TARGET, Coordination
-from penstock.sim.run import Failure, Simulation
+from penstock.sim.run import Simulation
 from penstock.sim.scenario import Scenario, TopicPlan
 from penstock.storage.reader import LogReader
-
-SEEDS_MAX = 24
 
 SETTINGS = {
     "durability.fsync": "alone",
@@ -129,17 +137,6 @@ def crashing(scenario: Scenario) -> Scenario:
     return replace(scenario, crash_us_mean=300_000)
 
 
-def complaint(scenario: Scenario, first: int = 0) -> str:
-    """The rule that the first seed that fails says is broken; empty if none does. `first` is where a search is known
-    to be short."""
-    for seed in range(first, first + SEEDS_MAX):
-        try:
-            Simulation(replace(scenario, seed=seed)).run()
-        except Failure as failure:
-            return failure.reason.partition(":")[0]
-    return ""
-
-
 @pytest.mark.parametrize("scenario", [TRANSACTIONS, WORKERS, CLASSIC, CONSUMER])
 def test_a_node_without_a_fault_passes(scenario: Scenario) -> None:
     outcome = Simulation(crashing(scenario)).run()
@@ -153,13 +150,13 @@ def test_a_node_without_a_fault_passes(scenario: Scenario) -> None:
 def test_aborted_transactions_that_readers_are_not_told_of_are_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(LogReader, "aborted", lambda *_: [])
-    assert complaint(TRANSACTIONS) == "NoAbortedRead"
+    plant(monkeypatch, LogReader.aborted, lambda *_: [])
+    assert_caught(TRANSACTIONS, by=NoAbortedRead)
 
 
 def test_records_of_open_transactions_that_are_read_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Partition, "last_stable", property(lambda partition: partition.high_watermark))
-    assert complaint(TRANSACTIONS) == "NoAbortedRead"
+    plant(monkeypatch, Partition.last_stable, property(lambda partition: partition.high_watermark))
+    assert_caught(TRANSACTIONS, by=NoAbortedRead)
 
 
 # -- markers ------------------------------------------------------------------------------------------------
@@ -179,42 +176,38 @@ def plant_marker(monkeypatch: pytest.MonkeyPatch, decide: Callable[[TopicPartiti
     ) -> Promise[None]:
         return append(writer, name, producer_id, epoch, coordinator_epoch, decide(name, commit), **how)
 
-    monkeypatch.setattr(MarkerWriter, "append", append_other)
+    plant(monkeypatch, MarkerWriter.append, append_other)
 
 
 def test_markers_that_abort_what_was_committed_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     plant_marker(monkeypatch, lambda _, __: False)
-    assert complaint(TRANSACTIONS) == "CommittedNotHidden"
+    assert_caught(TRANSACTIONS, by=CommittedNotHidden)
 
 
 def test_markers_that_commit_what_was_aborted_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     plant_marker(monkeypatch, lambda _, __: True)
-    assert complaint(TRANSACTIONS) == "NoAbortedRead"
+    assert_caught(TRANSACTIONS, by=NoAbortedRead)
 
 
 def test_markers_that_differ_between_partitions_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     plant_marker(monkeypatch, lambda name, commit: commit and name != TopicPartition("orders", 1))
-    assert complaint(TRANSACTIONS) == "NoHalfTransaction"
+    assert_caught(TRANSACTIONS, by=NoHalfTransaction)
 
 
 def test_offsets_that_a_transaction_leaves_behind_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """The records of a transaction are committed, and its offsets dropped."""
     plant_marker(monkeypatch, lambda name, commit: commit and name.topic != "__consumer_offsets")
-    assert complaint(TRANSACTIONS) in ("OffsetsNotLostOrRewound", "NoHalfTransaction")
+    assert_caught(TRANSACTIONS, by=OffsetsNotLostOrRewound)
 
 
 def test_a_decision_that_is_told_before_it_is_synced_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a power cut the coordinator knows nothing of what it has said."""
-    monkeypatch.setattr(
-        PendingAcks, "syncs_committed", property(lambda acks: not acks._partition.topic.startswith("__"))
+    plant(
+        monkeypatch,
+        PendingAcks.syncs_committed,
+        property(lambda acks: not acks._partition.topic.startswith("__")),
     )
-    assert complaint(replace(TRANSACTIONS, crash_us_mean=100_000)) in (
-        "CommittedNotHidden",
-        "NoHalfTransaction",
-        "OffsetsNotLostOrRewound",
-        "EpochsRise",
-        "NoStrangeError",
-    )
+    assert_caught(replace(TRANSACTIONS, crash_us_mean=100_000), by=NoStrangeError)
 
 
 # -- who is who ---------------------------------------------------------------------------------------------
@@ -226,8 +219,8 @@ def test_an_epoch_that_does_not_rise_is_caught(monkeypatch: pytest.MonkeyPatch) 
     def stay(before: Transaction, epoch: int, *rest: Any) -> Transaction:
         return initialised(before, before.epoch, *rest)
 
-    monkeypatch.setattr(deciding.to, "initialised", stay)
-    assert complaint(TRANSACTIONS) in ("EpochsRise", "NoStrangeError")
+    plant(monkeypatch, to.initialised, stay)
+    assert_caught(TRANSACTIONS, by=EpochsRise)
 
 
 # -- groups -------------------------------------------------------------------------------------------------
@@ -239,16 +232,16 @@ def test_sessions_that_heartbeats_do_not_renew_are_caught(monkeypatch: pytest.Mo
     def hear_and_forget(membership: Membership, request: Any, group: Any) -> Any:
         rebalances = membership._rebalances
         if request.member_id.startswith("member-0"):
-            vars(rebalances)["renew"] = lambda *_: None
+            vars(rebalances)[Rebalances.renew.__name__] = lambda *_: None
         reply = heartbeat(membership, request, group)
-        vars(rebalances).pop("renew", None)
+        vars(rebalances).pop(Rebalances.renew.__name__, None)
         return reply
 
-    monkeypatch.setattr(Membership, "heartbeat", hear_and_forget)
+    plant(monkeypatch, Membership.heartbeat, hear_and_forget)
     calm = tuple(
         replace(each, crashes=0, stalls=0, leaves=0, commits=0) for each in CLASSIC.coordination.members
     )
-    assert complaint(replace(CLASSIC, coordination=Coordination(members=calm), reset_us_mean=0)) == "OneOwner"
+    assert_caught(replace(CLASSIC, coordination=Coordination(members=calm), reset_us_mean=0), by=OneOwner)
 
 
 def test_a_leader_of_an_earlier_round_that_is_listened_to_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,8 +254,8 @@ def test_a_leader_of_an_earlier_round_that_is_listened_to_is_caught(monkeypatch:
             member.assignment = member.assignment if leader is None else leader.assignment
         propagate(rebalances, group, code)
 
-    monkeypatch.setattr(Rebalances, "_propagate", the_same_for_all)
-    assert complaint(CLASSIC) == "OneOwner"
+    plant(monkeypatch, Rebalances._propagate, the_same_for_all)
+    assert_caught(CLASSIC, by=OneOwner)
 
 
 def test_a_partition_that_is_granted_before_it_is_free_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,8 +264,8 @@ def test_a_partition_that_is_granted_before_it_is_free_is_caught(monkeypatch: py
     def grant_at_once(*arguments: Any) -> Any:
         return move(*arguments[:-1], lambda *_: None)
 
-    monkeypatch.setattr(reconcile, "_next", grant_at_once)
-    assert complaint(CONSUMER) == "OneOwner"
+    plant(monkeypatch, reconcile._next, grant_at_once)
+    assert_caught(CONSUMER, by=OneOwner)
 
 
 @pytest.mark.parametrize("scenario", [CLASSIC, CONSUMER])
@@ -287,8 +280,8 @@ def test_offsets_that_are_not_loaded_again_are_caught(
             for place in coordinator._state.offsets.places(group):
                 coordinator._state.offsets.remove(group, place)
 
-    monkeypatch.setattr(GroupCoordinator, "load", load_and_forget)
-    assert complaint(crashing(scenario)) == "OffsetsNotLostOrRewound"
+    plant(monkeypatch, GroupCoordinator.load, load_and_forget)
+    assert_caught(crashing(scenario), by=OffsetsNotLostOrRewound)
 
 
 def test_commits_that_go_back_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -299,8 +292,8 @@ def test_commits_that_go_back_are_caught(monkeypatch: pytest.MonkeyPatch) -> Non
         if offsets.get(group, place) is None:
             put(offsets, group, place, committed)
 
-    monkeypatch.setattr(OffsetStore, "put", put_first)
-    assert complaint(CLASSIC) == "OffsetsNotLostOrRewound"
+    plant(monkeypatch, OffsetStore.put, put_first)
+    assert_caught(CLASSIC, by=OffsetsNotLostOrRewound)
 
 
 # -- read, process, write -----------------------------------------------------------------------------------
@@ -308,8 +301,8 @@ def test_commits_that_go_back_are_caught(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_worker_that_is_late_and_not_refused_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """A coordinator that lets anyone commit offsets in a transaction, whatever the group has gone on to."""
-    monkeypatch.setattr(Membership, "may_commit", lambda *_, **__: None)
-    assert complaint(WORKERS) in ("ExactlyOnce", "OffsetsNotLostOrRewound")
+    plant(monkeypatch, Membership.may_commit, lambda *_, **__: None)
+    assert_caught(WORKERS, by=ExactlyOnce)
 
 
 @pytest.mark.long
@@ -317,5 +310,5 @@ def test_offsets_that_are_read_while_a_transaction_is_open_are_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A member that takes over begins where the group was before the open transaction: both process the same."""
-    monkeypatch.setattr(OffsetStore, "is_pending", lambda *_: False)
-    assert complaint(replace(WORKERS, steps=12_000), first=8) in ("ExactlyOnce", "OffsetsNotLostOrRewound")
+    plant(monkeypatch, OffsetStore.is_pending, lambda *_: False)
+    assert_caught(replace(WORKERS, steps=12_000), first=8, by=OffsetsNotLostOrRewound)

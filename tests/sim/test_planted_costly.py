@@ -3,9 +3,12 @@
 from dataclasses import replace
 
 import pytest
-from tests.sim.test_planted_cluster import BUSY, complaint
+from tests.planting import plant
+from tests.sim.rules import assert_caught
+from tests.sim.test_planted_cluster import BUSY
 
-from penstock.records import validate
+from penstock.records import ProduceRules, RecordBatch
+from penstock.records.validate import validate_records
 from penstock.sim.cluster_extras import Extra, with_extras
 from penstock.sim.cluster_scenario import MINUTE_US, draw_cluster
 from penstock.sim.run import Simulation
@@ -22,9 +25,11 @@ def test_thousands_of_records_in_a_batch_hold_no_loop() -> None:
 
 
 def test_records_that_are_decoded_on_the_loop_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    for limit in ("RECORDS_ON_LOOP_MAX", "PACKED_ON_LOOP_MAX", "UNPACKED_ON_LOOP_MAX"):
-        monkeypatch.setattr(validate, limit, 1 << 40)
-    assert complaint(COSTLY) == "HeldLoop"
+    def decode_at_once(batch: RecordBatch, rules: ProduceRules, now_ms: int, _: object = None) -> None:
+        validate_records(batch, rules, now_ms)
+
+    plant(monkeypatch, validate_records, decode_at_once)
+    assert_caught(COSTLY, by="HeldLoop")
 
 
 def test_the_extra_leaves_everything_else_as_the_seed_has_it() -> None:

@@ -5,10 +5,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.sim.test_planted_cluster import BUSY, complaint
+from tests.planting import plant
+from tests.sim.rules import assert_caught
+from tests.sim.test_planted_cluster import BUSY
 
 from penstock.gateway.idempotency.topic_keys import TopicKeys
 from penstock.gateway.membership.members import Members
+from penstock.sim.checkers.doors import DoorGroupsGoOn, SameKeySameOffset
 from penstock.sim.clients.http_clients import DoorsPlan
 from penstock.sim.run import Simulation
 from penstock.sim.scenario import TopicPlan
@@ -31,8 +34,8 @@ def test_doors_serve_their_clients_while_nodes_crash() -> None:
 
 
 def test_keys_that_are_forgotten_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(TopicKeys, "find", lambda *_: None)
-    assert complaint(DOORS) in ("SameKeySameOffset", "NoDuplicate")
+    plant(monkeypatch, TopicKeys.find, lambda *_: None)
+    assert_caught(DOORS, by=SameKeySameOffset)
 
 
 def test_members_that_begin_anew_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,5 +43,5 @@ def test_members_that_begin_anew_are_caught(monkeypatch: pytest.MonkeyPatch) -> 
         yield from ()
         return 0
 
-    monkeypatch.setattr(Members, "_position", from_the_beginning)
-    assert complaint(DOORS) == "DoorGroupsGoOn"
+    plant(monkeypatch, Members._position, from_the_beginning)
+    assert_caught(DOORS, by=DoorGroupsGoOn)

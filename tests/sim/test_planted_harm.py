@@ -5,13 +5,16 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from tests.sim.test_planted_cluster import BUSY, PARTED, _fence_and_keep, complaint
+from tests.planting import plant
+from tests.sim.rules import assert_caught
+from tests.sim.test_planted_cluster import BUSY, _fence_and_keep
 
 from penstock.metadata.controller import brokers
 from penstock.records import RecordBatch, build_batch
 from penstock.replica.partition import Partition
 from penstock.replica.replicas import Replicas
 from penstock.sim.checkers.disks import DATA, are_records_sound, read_records
+from penstock.sim.checkers.records import AckedNotLost
 from penstock.sim.cluster_plan import Harm, PowerCuts
 from penstock.sim.faults.disk_damage import PARTITIONS, QUORUM, Target, flip_bits
 from penstock.sim.run import Simulation
@@ -55,14 +58,14 @@ def test_nodes_bear_empty_disks() -> None:
 @pytest.mark.long
 def test_damage_that_nobody_looks_for_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was on disk is given out as it is."""
-    monkeypatch.setattr(Segment, "check", lambda _, __, data, *___: len(data))
-    assert complaint(FLIPPED) in ("CorruptBatch", *PARTED)
+    plant(monkeypatch, Segment.check, lambda _, __, data, *___: len(data))
+    assert_caught(FLIPPED, by="CorruptBatch")
 
 
 @pytest.mark.long
 def test_a_damaged_leader_that_stays_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Partition, "hand_over", lambda _: None)
-    assert complaint(FLIPPED) == "Progress"
+    plant(monkeypatch, Partition.hand_over, lambda _: None)
+    assert_caught(FLIPPED, by="Progress")
 
 
 @pytest.mark.long
@@ -75,15 +78,15 @@ def test_a_damaged_replica_that_is_cut_off_while_others_count_on_it_is_caught(
         partition.log.cut_damage()
         partition.high_watermark = min(partition.high_watermark, partition.log.log_end)
 
-    monkeypatch.setattr(Partition, "hand_over", cut_off)
-    monkeypatch.setattr(Replicas, "_is_spare", lambda *_: True)
-    assert complaint(FLIPPED) in PARTED
+    plant(monkeypatch, Partition.hand_over, cut_off)
+    plant(monkeypatch, Replicas._is_spare, lambda *_: True)
+    assert_caught(FLIPPED, by=AckedNotLost)
 
 
 def test_a_node_with_an_empty_disk_that_stays_in_sync_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(brokers, "_former_life", lambda *_: ())
-    monkeypatch.setattr(brokers, "_fenced", _fence_and_keep)
-    assert complaint(WIPED) in PARTED
+    plant(monkeypatch, brokers._former_life, lambda *_: ())
+    plant(monkeypatch, brokers._fenced, _fence_and_keep)
+    assert_caught(WIPED, by=AckedNotLost)
 
 
 # -- what flips ---------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Files of logs that are damaged or lost: no log decides anything by what is missing."""
 
 import pytest
+from tests.planting import plant
 
 from penstock.sim.cluster_extras import Extra
 from penstock.sim.play import Result, play, play_cluster
@@ -37,7 +38,7 @@ def test_a_run_is_the_same_beside_trials() -> None:
 
 
 def test_a_decision_made_from_a_hole_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Producers, "pass_hole", lambda *_: [])
+    plant(monkeypatch, Producers.pass_hole, lambda *_: [])
     result = first_failure()
     assert result is not None, "nothing was caught"
     assert result.failure is not None

@@ -5,9 +5,12 @@ from random import Random
 from typing import Any
 
 import pytest
-from tests.sim.test_planted_cluster import BUSY, METADATA, complaint
+from tests.planting import plant
+from tests.sim.rules import assert_caught
+from tests.sim.test_planted_cluster import BUSY
 
 from penstock.raft.node import Node
+from penstock.sim.checkers.cluster import MetadataIdentical
 from penstock.sim.checkers.disks import DATA
 from penstock.sim.cluster_plan import PowerCuts
 from penstock.sim.faults.disk_damage import cut_metadata
@@ -42,8 +45,8 @@ def test_a_voter_that_leads_without_what_it_lost_is_caught(monkeypatch: pytest.M
     def make_without(node: Node, *arguments: Any, **options: Any) -> None:
         make(node, *arguments, **options | {"synced_end": None})
 
-    monkeypatch.setattr(Node, "__init__", make_without)
-    assert complaint(FORGETFUL, first=3) in METADATA
+    plant(monkeypatch, Node.__init__, make_without)
+    assert_caught(FORGETFUL, first=3, by=MetadataIdentical)
 
 
 def test_the_last_segment_of_the_metadata_log_loses_its_end() -> None:

@@ -3,13 +3,17 @@
 from dataclasses import replace
 
 import pytest
-from tests.sim.test_planted_cluster import BUSY, complaint
+from tests.planting import plant
+from tests.sim.rules import assert_caught
+from tests.sim.test_planted_cluster import BUSY
 
+from penstock.records import RecordBatch
 from penstock.sim.checkers.history import Survives
+from penstock.sim.checkers.records import ProducersRemembered
 from penstock.sim.clients.producers import ALL, IN_FLIGHT_MAX, ProducerPlan
 from penstock.sim.cluster_plan import PowerCuts
 from penstock.sim.run import Simulation
-from penstock.storage import producers
+from penstock.storage.producers import Producer, Producers
 
 IMPATIENT = replace(
     BUSY,
@@ -40,8 +44,14 @@ FIRST = 5
 @pytest.mark.long
 def test_as_many_batches_as_are_in_flight_are_too_few_to_remember(monkeypatch: pytest.MonkeyPatch) -> None:
     """What Kafka keeps. The oldest one without an answer may lie further back."""
-    monkeypatch.setattr(producers, "BATCHES_KEPT", IN_FLIGHT_MAX)
-    assert complaint(IMPATIENT, FIRST) == "ProducersRemembered"
+    after_data = Producers._after_data
+
+    def keep_few(producers: Producers, batch: RecordBatch, before: Producer) -> Producer:
+        after = after_data(producers, batch, before)
+        return after._replace(batches=after.batches[-IN_FLIGHT_MAX:])
+
+    plant(monkeypatch, after_data, keep_few)
+    assert_caught(IMPATIENT, first=FIRST, by=ProducersRemembered)
 
 
 def test_a_log_that_remembers_enough_passes() -> None:

@@ -4,7 +4,9 @@ from dataclasses import replace
 from itertools import count
 
 import pytest
-from tests.sim.test_planted_cluster import BUSY, complaint
+from tests.planting import plant
+from tests.sim.rules import assert_caught
+from tests.sim.test_planted_cluster import BUSY
 
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import TopicPartition
@@ -21,8 +23,8 @@ from penstock.sim.checkers.history import (
     Sent,
     Survives,
 )
-from penstock.sim.checkers.pipelined import EpochKept, InOrderOverEpochs, OnceOverEpochs
-from penstock.sim.checkers.records import OrderKept, Rules, Violation
+from penstock.sim.checkers.pipelined import DeliveredIsThere, EpochKept, InOrderOverEpochs, OnceOverEpochs
+from penstock.sim.checkers.records import Rules, Violation
 from penstock.sim.clients.pipelined import ClientRules, PipelinedPlan
 from penstock.sim.clients.producers import ALL
 from penstock.sim.cluster_extras import Extra
@@ -75,13 +77,7 @@ def disks_that_are_full_for_moments(monkeypatch: pytest.MonkeyPatch) -> None:
             raise StorageError(f"cannot write {log.partition}: no space left on device; nothing was appended")
         write(log)
 
-    monkeypatch.setattr(Log, "write_staged", write_or_fail)
-
-
-def without(monkeypatch: pytest.MonkeyPatch, *rules: type) -> None:
-    for name in ("CHECKERS", "PIPELINED_CHECKERS"):
-        left = tuple(each for each in getattr(all_checkers, name) if each not in rules)
-        monkeypatch.setattr(all_checkers, name, left)
+    plant(monkeypatch, Log.write_staged, write_or_fail)
 
 
 @pytest.mark.long
@@ -98,23 +94,21 @@ def test_producers_keep_their_epochs_whatever_they_are_refused_for() -> None:
 def test_a_node_that_calls_out_of_order_what_is_behind_a_refused_batch_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(AppendPath, "check_refused", lambda *_: None)
-    assert complaint(PIPELINED) == "EpochKept"
+    plant(monkeypatch, AppendPath.check_refused, lambda *_: None)
+    assert_caught(PIPELINED, by=EpochKept)
 
 
 def test_records_that_a_needless_new_epoch_writes_twice_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(AppendPath, "check_refused", lambda *_: None)
-    without(monkeypatch, EpochKept)
-    assert complaint(PIPELINED) == "OnceOverEpochs"
+    plant(monkeypatch, AppendPath.check_refused, lambda *_: None)
+    assert_caught(PIPELINED, by=OnceOverEpochs)
 
 
 @pytest.mark.long
 def test_records_that_a_needless_new_epoch_puts_behind_later_ones_are_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(AppendPath, "check_refused", lambda *_: None)
-    without(monkeypatch, EpochKept, OnceOverEpochs)
-    assert complaint(PIPELINED) == "InOrderOverEpochs"
+    plant(monkeypatch, AppendPath.check_refused, lambda *_: None)
+    assert_caught(PIPELINED, by=InOrderOverEpochs)
 
 
 @pytest.mark.long
@@ -127,10 +121,9 @@ def test_a_batch_that_is_taken_in_place_of_the_refused_one_before_it_is_caught(
         producer = producers.by_id.get(batch.producer_id)
         return None if producer is None else producer.duplicate_of(batch)
 
-    monkeypatch.setattr(AppendPath, "check_refused", lambda *_: None)
-    monkeypatch.setattr(Producers, "check", known)
-    without(monkeypatch, OrderKept, InOrderOverEpochs)
-    assert complaint(replace(PIPELINED, pipelined=PIPELINED.pipelined[:1])) == "DeliveredIsThere"
+    plant(monkeypatch, AppendPath.check_refused, lambda *_: None)
+    plant(monkeypatch, Producers.check, known)
+    assert_caught(replace(PIPELINED, pipelined=PIPELINED.pipelined[:1]), by=DeliveredIsThere)
 
 
 # -- histories made by hand ---------------------------------------------------------------------------------

@@ -3,10 +3,13 @@
 from dataclasses import replace
 
 import pytest
-from tests.sim.test_planted_cluster import BUSY, PARTED, complaint
+from tests.planting import plant
+from tests.sim.rules import assert_caught
+from tests.sim.test_planted_cluster import BUSY
 
 from penstock.metadata.config_table import RACK_AWARE
 from penstock.replica.partition import Partition
+from penstock.sim.checkers.records import NoChangedRecord
 from penstock.sim.cluster_plan import PowerCuts
 from penstock.sim.run import Simulation
 
@@ -43,5 +46,5 @@ def test_a_follower_that_shows_what_is_not_committed_is_caught(monkeypatch: pyte
     def show_all(partition: Partition, _: int, leader_log_start: int) -> None:
         follow(partition, partition.log.log_end, leader_log_start)
 
-    monkeypatch.setattr(Partition, "follow_high_watermark", show_all)
-    assert complaint(DYING) in PARTED
+    plant(monkeypatch, Partition.follow_high_watermark, show_all)
+    assert_caught(DYING, by=NoChangedRecord)

@@ -4,13 +4,16 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.sim.test_planted_cluster import BUSY, PARTED, complaint
+from tests.planting import plant
+from tests.sim.rules import assert_caught
+from tests.sim.test_planted_cluster import BUSY
 
 from penstock.base.ids import TopicPartition
 from penstock.metadata import Topic
 from penstock.replica.partition import Partition
 from penstock.replica.replicas import Replicas
 from penstock.sim.checkers.history import Survives
+from penstock.sim.checkers.topic_lives import LivesApart
 from penstock.sim.clients.consumers import ConsumerPlan
 from penstock.sim.clients.producers import ALL, ProducerPlan
 from penstock.sim.clients.topic_renewer import RenewalPlan
@@ -50,8 +53,6 @@ RENEWED = replace(
     ),
 )
 
-MISTAKEN = ("NoChangedRecord", "LivesApart", "TopicsEndOnPurpose", *PARTED)
-
 
 def test_topics_are_renewed_while_clients_write_and_read_them() -> None:
     told = "\n".join(Simulation(RENEWED).run().trace)
@@ -81,9 +82,9 @@ def test_a_log_that_is_taken_over_by_the_next_topic_of_its_name_is_caught(
             replicas._forget(partition)
         return 1
 
-    monkeypatch.setattr(Replicas, "_create", keep)
-    monkeypatch.setattr(Replicas, "_drop", forget)
-    assert complaint(RENEWED) in MISTAKEN
+    plant(monkeypatch, Replicas._create, keep)
+    plant(monkeypatch, Replicas._drop, forget)
+    assert_caught(RENEWED, by=LivesApart)
 
 
 def test_a_topic_that_is_found_by_the_id_of_the_one_before_it_is_caught(
@@ -99,8 +100,8 @@ def test_a_topic_that_is_found_by_the_id_of_the_one_before_it_is_caught(
         if partition.is_leader:
             replicas.by_key |= {(each, partition.number): partition for each in ids}
 
-    monkeypatch.setattr(Replicas, "_serve", serve_all)
-    assert complaint(RENEWED) in MISTAKEN
+    plant(monkeypatch, Replicas._serve, serve_all)
+    assert_caught(RENEWED, by=LivesApart)
 
 
 @pytest.mark.long
@@ -116,6 +117,6 @@ def test_a_log_that_stays_when_its_topic_goes_is_caught(monkeypatch: pytest.Monk
             replicas._forget(partition)
         return 1
 
-    monkeypatch.setattr(Replicas, "_drop", forget)
-    monkeypatch.setattr(Replicas, "settle", lambda _: None)
-    assert complaint(RENEWED) in MISTAKEN
+    plant(monkeypatch, Replicas._drop, forget)
+    plant(monkeypatch, Replicas.settle, lambda _: None)
+    assert_caught(RENEWED, by=LivesApart)

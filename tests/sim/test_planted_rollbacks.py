@@ -4,7 +4,9 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from tests.sim.test_planted_cluster import BUSY, complaint
+from tests.planting import plant
+from tests.sim.rules import assert_caught
+from tests.sim.test_planted_cluster import BUSY
 
 from penstock.replica.unclaimed import Unclaimed
 from penstock.sim.checkers.disks import DATA
@@ -25,8 +27,6 @@ ROLLED_BACK = replace(
     settings=BUSY.settings | {"log.segment.delete.delay.ms": "1000"},
 )
 
-KEPT = ("RecordsAreKept",)
-
 
 @pytest.mark.long
 def test_nodes_bear_it_and_keep_every_record_when_all_lose_their_metadata() -> None:
@@ -40,14 +40,14 @@ def test_nodes_bear_it_and_keep_every_record_when_all_lose_their_metadata() -> N
 def test_a_node_that_deletes_what_the_metadata_does_not_have_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Unclaimed, "may_be_deleted", lambda *_: True)
-    assert complaint(ROLLED_BACK) in KEPT
+    plant(monkeypatch, Unclaimed.may_be_deleted, lambda *_: True)
+    assert_caught(ROLLED_BACK, by="RecordsAreKept")
 
 
 @pytest.mark.long
 def test_a_node_that_cuts_logs_for_metadata_that_went_back_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Unclaimed, "is_ahead", lambda *_: False)
-    assert complaint(ROLLED_BACK) in KEPT
+    plant(monkeypatch, Unclaimed.is_ahead, lambda *_: False)
+    assert_caught(ROLLED_BACK, by="RecordsAreKept")
 
 
 def test_directories_go_and_come_back_as_they_were() -> None:

@@ -3,7 +3,9 @@
 from dataclasses import replace
 
 import pytest
-from tests.sim.test_planted_cluster import BUSY, complaint
+from tests.planting import plant
+from tests.sim.rules import assert_caught
+from tests.sim.test_planted_cluster import BUSY
 
 from penstock.base.client_memory import ClientMemory
 from penstock.sim.cluster_extras import Extra, with_extras
@@ -13,8 +15,8 @@ SLOW = with_extras(replace(BUSY, duration_us=15_000_000), [Extra.SLOW_READERS])
 
 
 def test_reading_everything_ahead_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ClientMemory, "read_ahead", lambda _: 1 << 40)
-    assert complaint(SLOW).startswith("BoundedMemory")
+    plant(monkeypatch, ClientMemory.read_ahead, lambda _: 1 << 40)
+    assert_caught(SLOW, by="BoundedMemory")
 
 
 def test_the_shipped_node_keeps_little() -> None:

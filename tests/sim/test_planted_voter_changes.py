@@ -3,11 +3,14 @@
 from dataclasses import replace
 
 import pytest
-from tests.sim.test_planted_cluster import BUSY, METADATA, complaint
+from tests.planting import plant
+from tests.sim.rules import assert_caught
+from tests.sim.test_planted_cluster import BUSY
 
 from penstock.base.ids import Offset
 from penstock.raft.replicas import Replicas as Quorum
 from penstock.raft.voters import VoterSet
+from penstock.sim.checkers.cluster import MetadataIdentical
 from penstock.sim.cluster_extras import Extra, with_extras
 from penstock.sim.cluster_scenario import MINUTE_US, draw_cluster
 from penstock.sim.run import Simulation
@@ -53,8 +56,8 @@ def test_a_leader_that_counts_by_the_voters_that_its_epoch_began_with_is_caught(
         first = replicas.__dict__.setdefault("first_set", voters)
         return reached(replicas, first, flushed)
 
-    monkeypatch.setattr(Quorum, "reached_by_majority", by_first_set)
-    assert complaint(CHANGING) in METADATA
+    plant(monkeypatch, Quorum.reached_by_majority, by_first_set)
+    assert_caught(CHANGING, by=MetadataIdentical)
 
 
 def test_the_extra_leaves_everything_else_as_the_seed_has_it() -> None:

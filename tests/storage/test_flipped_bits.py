@@ -3,6 +3,7 @@
 from random import Random
 
 import pytest
+from tests.planting import plant
 from tests.storage.world import EVERYTHING, NOW_MS, SMALL, P, append, make_batch, open_small
 
 from penstock.records import HEADER_BYTES, iter_batches
@@ -10,6 +11,7 @@ from penstock.records.batch import LENGTH_AT
 from penstock.storage.directory import LogDirectory, open_directory
 from penstock.storage.errors import CorruptLog
 from penstock.storage.log import Log
+from penstock.storage.segment import Segment
 from penstock.vfs import MemoryDisk
 
 FIRST = "/data/logs/orders-0/00000000000000000000.log"
@@ -93,7 +95,7 @@ def test_a_batch_under_an_offset_that_is_not_its_own_is_given_to_nobody(disk: Me
 def test_what_this_life_wrote_is_not_checked_again(disk: MemoryDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     log = open_small(disk).create(P, now_ms=NOW_MS)
     append(log, make_batch(3))
-    monkeypatch.setattr("penstock.storage.segment.Segment.check", lambda *_: pytest.fail("checked"))
+    plant(monkeypatch, Segment.check, lambda *_: pytest.fail("checked"))
     assert log.read(0, EVERYTHING)
 
 
@@ -102,7 +104,7 @@ def test_what_was_checked_is_not_checked_again(disk: MemoryDisk, monkeypatch: py
     log = opened(disk).logs[P]
     assert len(read_all(log)) == BATCHES
     append(log, make_batch(3))
-    monkeypatch.setattr("penstock.storage.segment.Segment.check", lambda *_: pytest.fail("checked"))
+    plant(monkeypatch, Segment.check, lambda *_: pytest.fail("checked"))
     assert len(read_all(log)) == BATCHES + 1
 
 

@@ -3,10 +3,13 @@
 from dataclasses import replace
 
 import pytest
-from tests.sim.test_planted_cluster import BUSY, complaint
+from tests.planting import plant
+from tests.sim.rules import assert_caught
+from tests.sim.test_planted_cluster import BUSY
 
-from penstock.replica import isr
 from penstock.replica.failing_disk import FailingDisk
+from penstock.replica.isr import NEVER, Isr
+from penstock.sim.checkers.pauses import AckedInTime
 from penstock.sim.cluster_plan import PowerCuts
 from penstock.sim.faults.disk_troubles import DiskPlan, Trouble
 from penstock.sim.run import Simulation
@@ -65,12 +68,20 @@ def failing(kind: Trouble, seed: int) -> Scenario:
 def test_a_follower_that_waits_to_be_found_out_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """As it was before replicas left the ISR by themselves."""
     Simulation(failing(Trouble.WRITES_FAIL, 0)).run()
-    monkeypatch.setattr(FailingDisk, "_send", lambda _: None)
-    assert complaint(failing(Trouble.WRITES_FAIL, 0)) == "AckedInTime"
+    plant(monkeypatch, FailingDisk._send, lambda _: None)
+    assert_caught(failing(Trouble.WRITES_FAIL, 0), by=AckedInTime)
 
 
 @pytest.mark.long
 def test_a_leader_that_waits_for_who_has_left_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its high watermark waited for a replica that had been at the log end of late."""
-    monkeypatch.setattr(isr, "NEVER", 2**62)
-    assert complaint(failing(Trouble.WRITES_FAIL, 0)) == "AckedInTime"
+    decided = Isr.decided
+
+    def stay_caught_up(of: Isr, members: tuple[int, ...]) -> None:
+        decided(of, members)
+        for follower in of.followers.values():
+            if follower.caught_up_ms == NEVER:
+                follower.caught_up_ms = 2**62
+
+    plant(monkeypatch, decided, stay_caught_up)
+    assert_caught(failing(Trouble.WRITES_FAIL, 0), by=AckedInTime)
