@@ -7,10 +7,10 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -76,10 +76,21 @@ Conf = Annotated[
 SPARK_LOG = "spark.log"
 
 
-def _where(master: str | None, remote: str | None) -> tuple[str, str | None]:
-    if master is not None and remote is not None:
-        raise Refused("--master and --remote exclude each other: give one of them")
-    return master or "local[*]", remote
+class _SparkOptions(NamedTuple):
+    """Where Spark runs, and its settings."""
+
+    master: str
+    remote: str | None
+    conf: Mapping[str, str]
+
+    @classmethod
+    def parse(cls, master: str | None, remote: str | None, conf: list[str] | None) -> "_SparkOptions":
+        if master is not None and remote is not None:
+            raise Refused("--master and --remote exclude each other: give one of them")
+        return cls(master or "local[*]", remote, parse_pairs(conf or [], "setting of Spark"))
+
+    def session(self, spec: PipelineSpec, log: Path) -> AbstractContextManager[Any]:
+        return session(spec, master=self.master, remote=self.remote, conf=self.conf, log=log)
 
 
 @app.command("run")
@@ -106,11 +117,8 @@ def pipeline_run(
     penstock pipeline run orders.yaml --once --server 127.0.0.1:9092
     penstock pipeline run orders.py --master spark://127.0.0.1:7077 --conf spark.executor.memory=2g
     """
-    at, connect = _where(master, remote)
-    settings = parse_pairs(conf or [], "setting of Spark")
-    raise typer.Exit(
-        run(file, once=once, server=server, master=at, remote=connect, conf=settings, as_json=as_json)
-    )
+    options = _SparkOptions.parse(master, remote, conf)
+    raise typer.Exit(run(file, options, once=once, server=server, as_json=as_json))
 
 
 @app.command("validate")
@@ -134,11 +142,8 @@ def pipeline_validate(
     penstock pipeline validate orders.yaml
     penstock pipeline validate orders.yaml --quick
     """
-    at, connect = _where(master, remote)
-    settings = parse_pairs(conf or [], "setting of Spark")
-    raise typer.Exit(
-        validate(file, quick=quick, server=server, master=at, remote=connect, conf=settings, as_json=as_json)
-    )
+    options = _SparkOptions.parse(master, remote, conf)
+    raise typer.Exit(validate(file, options, quick=quick, server=server, as_json=as_json))
 
 
 @app.command("status")
@@ -157,20 +162,11 @@ def pipeline_status(
     raise typer.Exit(status(file, server=server, as_json=as_json))
 
 
-def validate(
-    file: Path,
-    *,
-    quick: bool,
-    server: str | None,
-    master: str,
-    remote: str | None,
-    conf: Mapping[str, str],
-    as_json: bool,
-) -> int:
+def validate(file: Path, options: _SparkOptions, *, quick: bool, server: str | None, as_json: bool) -> int:
     try:
         spec = load(file)
         if not quick:
-            _analyse(spec, server, master, remote, conf)
+            _analyse(spec, options, server)
     except BadPipeline as bad:
         return _print_problems(bad, as_json=as_json)
     except CannotRun as error:
@@ -184,33 +180,22 @@ def validate(
     return 0
 
 
-def _analyse(
-    spec: PipelineSpec, server: str | None, master: str, remote: str | None, conf: Mapping[str, str]
-) -> None:
+def _analyse(spec: PipelineSpec, options: _SparkOptions, server: str | None) -> None:
     handle, log = tempfile.mkstemp(prefix="penstock-spark-", suffix=".log")
     os.close(handle)
     try:
-        with session(spec, master=master, remote=remote, conf=conf, log=Path(log)) as spark:
+        with options.session(spec, Path(log)) as spark:
             prepare(spec, Builder(spec, spark, servers=server))
     finally:
         Path(log).unlink(missing_ok=True)
 
 
-def run(
-    file: Path,
-    *,
-    once: bool,
-    server: str | None,
-    master: str,
-    remote: str | None,
-    conf: Mapping[str, str],
-    as_json: bool,
-) -> int:
+def run(file: Path, options: _SparkOptions, *, once: bool, server: str | None, as_json: bool) -> int:
     stops = _Stops()
     try:
         spec = load(file)
         with stops.listening():
-            return _run(spec, stops, once, server, master, remote, conf, as_json)
+            return _run(spec, options, stops, once=once, server=server, as_json=as_json)
     except BadPipeline as bad:
         return _print_problems(bad, as_json=as_json)
     except CannotRun as error:
@@ -220,14 +205,14 @@ def run(
 
 def _run(
     spec: PipelineSpec,
+    options: _SparkOptions,
     stops: "_Stops",
+    *,
     once: bool,
     server: str | None,
-    master: str,
-    remote: str | None,
-    conf: Mapping[str, str],
     as_json: bool,
 ) -> int:
+    remote, where = options.remote, options.remote or options.master
     missing = missing_packages(spec)
     if missing:
         raise BadPipeline(missing)
@@ -238,13 +223,13 @@ def _run(
             check_brokers(spec, servers)
         if not as_json:
             print(
-                f"pipeline {spec.name}: starting Spark at {remote or master}; its log is {log}",
+                f"pipeline {spec.name}: starting Spark at {where}; its log is {log}",
                 file=sys.stderr,
             )
-        with session(spec, master=master, remote=remote, conf=conf, log=log) as spark:
+        with options.session(spec, log) as spark:
             stops.listen()  # after Spark has installed a handler for Ctrl-C, which ends jobs instead of flows
             builder = Builder(spec, spark, servers=server)
-            status = StatusFile(spec, remote or master, servers)
+            status = StatusFile(spec, where, servers)
             with show_of(spec, as_json=as_json) as shown:
                 runner = Runner(
                     spec, builder, status, once=once, is_remote=remote is not None, tell=shown.tell

@@ -103,10 +103,8 @@ class AllClients:
             transactional.is_making = False
         for member in (*self._members, *self._workers):
             member.is_working = False
-        for operator in self._operators:
+        for operator in (*self._operators, *self._voter_changers):
             operator.is_working = False
-        for changer in self._voter_changers:
-            changer.is_working = False
         for renewer in self._renewers:
             renewer.finish()
         for doors in self._doors:

@@ -4,6 +4,8 @@ No client uses the topics that it creates and deletes; they matter by their effe
 topics keep their records wherever they are moved. Any of these requests may fail, and is not repeated.
 """
 
+from collections.abc import Container
+
 from penstock.base.errors import ErrorCode
 from penstock.sim.checkers.history import RequestRefused
 from penstock.sim.clients import messages
@@ -29,7 +31,47 @@ PASSING = frozenset({
 """Errors that an operator may get while nodes restart."""
 
 
-class Operator(Client):
+class RandomOperator(Client):
+    """Does something at random times while it is connected. Errors that are not in `passing` are recorded."""
+
+    def __init__(self, name: str, context: ClientContext, mean_us: int, passing: Container[int]) -> None:
+        super().__init__(name, context)
+        self.is_working = True
+        self.is_ready = False
+        self._mean_us = mean_us
+        self._passing = passing
+
+    def act(self) -> None:
+        raise NotImplementedError
+
+    def start(self) -> None:
+        super().start()
+        self._plan()
+
+    def ready(self) -> None:
+        self.is_ready = True
+
+    def disconnected(self) -> None:
+        self.is_ready = False
+
+    def _plan(self) -> None:
+        self.later(round(self.rng.expovariate(1 / self._mean_us)) + 1, self._act)
+
+    def _act(self) -> None:
+        if not self.is_working:
+            return
+        self._plan()
+        if self.is_ready:
+            self.act()
+
+    def heard(self, what: str, codes: list[int], why: str = "") -> None:
+        self.trace(f"{what}: {', '.join(code_name(code) for code in codes)}{why}")
+        for code in codes:
+            if code not in self._passing:
+                self.record(RequestRefused(self.name, what, code, is_due=False))
+
+
+class Operator(RandomOperator):
     def __init__(
         self,
         context: ClientContext,
@@ -39,62 +81,36 @@ class Operator(Client):
         replicas_min: int = 1,
     ) -> None:
         """Created topics have at least `replicas_min` replicas, so that other disks have what one loses."""
-        super().__init__("operator", context)
-        self.is_working = True
-        self._mean_us = mean_us
+        super().__init__("operator", context, mean_us, PASSING)
         self._topics = topics
         self._nodes = nodes
         self._replicas_min = replicas_min
-        self._passing: list[str] = []
+        self._temporary: list[str] = []
         """Topics that it created and has not deleted yet."""
         self._created = 0
-        self._is_ready = False
 
-    def start(self) -> None:
-        super().start()
-        self._plan()
-
-    def ready(self) -> None:
-        self._is_ready = True
-
-    def disconnected(self) -> None:
-        self._is_ready = False
-
-    def _plan(self) -> None:
-        self.later(round(self.rng.expovariate(1 / self._mean_us)) + 1, self._act)
-
-    def _act(self) -> None:
-        if not self.is_working:
-            return
-        self._plan()
-        if self._is_ready:
-            self.rng.choice((self._create, self._delete, self._reassign, self._reassign, self._elect))()
-
-    def _heard(self, what: str, codes: list[int]) -> None:
-        self.trace(f"{what}: {', '.join(code_name(code) for code in codes)}")
-        for code in codes:
-            if code not in PASSING:
-                self.record(RequestRefused(self.name, what, code, is_due=False))
+    def act(self) -> None:
+        self.rng.choice((self._create, self._delete, self._reassign, self._reassign, self._elect))()
 
     # -- topics ----------------------------------------------------------------------------------------
 
     def _create(self) -> None:
         self._created += 1
         name = f"passing-{self._created}"
-        self._passing.append(name)
+        self._temporary.append(name)
         replication = self.rng.randint(self._replicas_min, min(3, self._nodes))
         topic = messages.NewTopic(name, self.rng.randint(1, 3), {}, replication)
         body = messages.create_topics(self.versions[Api.CREATE_TOPICS], [topic])
 
         def heard(version: int, body: memoryview) -> None:
-            self._heard(f"creates {name}", list(messages.read_create_topics(version, body).values()))
+            self.heard(f"creates {name}", list(messages.read_create_topics(version, body).values()))
 
         self.ask(Api.CREATE_TOPICS, body, heard)
 
     def _delete(self) -> None:
-        if not self._passing:
+        if not self._temporary:
             return
-        name = self._passing.pop(self.rng.randrange(len(self._passing)))
+        name = self._temporary.pop(self.rng.randrange(len(self._temporary)))
         version = self.versions[Api.DELETE_TOPICS]
         make = messages.request_classes(Api.DELETE_TOPICS, version)
         topics = (make.DeleteTopicState(name=name, topic_id=None),) if version >= 6 else ()
@@ -102,7 +118,7 @@ class Operator(Client):
 
         def heard(version: int, body: memoryview) -> None:
             response = read_response(Api.DELETE_TOPICS, version, body)
-            self._heard(f"deletes {name}", [int(each.error_code) for each in response.responses])
+            self.heard(f"deletes {name}", [int(each.error_code) for each in response.responses])
 
         self.ask(Api.DELETE_TOPICS, write_request(Api.DELETE_TOPICS, version, entity), heard)
 
@@ -132,7 +148,7 @@ class Operator(Client):
         def heard(version: int, body: memoryview) -> None:
             response = read_response(Api.ALTER_PARTITION_REASSIGNMENTS, version, body)
             codes = [int(each.error_code) for one in response.responses for each in one.partitions]
-            self._heard(f"moves {topic.name} to {moves}", [int(response.error_code), *codes])
+            self.heard(f"moves {topic.name} to {moves}", [int(response.error_code), *codes])
 
         body = write_request(Api.ALTER_PARTITION_REASSIGNMENTS, version, entity)
         self.ask(Api.ALTER_PARTITION_REASSIGNMENTS, body, heard)
@@ -146,6 +162,6 @@ class Operator(Client):
             response = read_response(Api.ELECT_LEADERS, version, body)
             results = response.replica_election_results
             codes = [int(each.error_code) for one in results for each in one.partition_result]
-            self._heard("elects preferred leaders", [int(getattr(response, "error_code", 0)), *codes])
+            self.heard("elects preferred leaders", [int(getattr(response, "error_code", 0)), *codes])
 
         self.ask(Api.ELECT_LEADERS, write_request(Api.ELECT_LEADERS, version, entity), heard)

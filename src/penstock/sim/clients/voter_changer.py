@@ -7,9 +7,9 @@ may fail, and is tried again later with the new state. Once there are three vote
 from typing import Any
 
 from penstock.base.errors import ErrorCode
-from penstock.sim.checkers.history import RequestRefused
 from penstock.sim.clients import messages
-from penstock.sim.clients.client import Client, ClientContext, code_name
+from penstock.sim.clients.client import ClientContext
+from penstock.sim.clients.operator import RandomOperator
 from penstock.storage.layout import METADATA_TOPIC
 from penstock.wire import Api, read_response, write_request
 
@@ -28,51 +28,27 @@ PASSING = frozenset({
 CHANGE_TIMEOUT_MS = 5_000
 
 
-class VoterChanger(Client):
+class VoterChanger(RandomOperator):
     def __init__(self, context: ClientContext, mean_us: int, controllers: range, port: int) -> None:
         """`controllers` are the nodes that may vote; all listen on `port`."""
-        super().__init__("voter operator", context)
-        self.is_working = True
-        self._mean_us = mean_us
+        super().__init__("voter operator", context, mean_us, PASSING)
         self._controllers = controllers
         self._port = port
-        self._is_ready = False
-
-    def start(self) -> None:
-        super().start()
-        self._plan()
-
-    def ready(self) -> None:
-        self._is_ready = True
-
-    def disconnected(self) -> None:
-        self._is_ready = False
 
     def narrow(self, api: Api, low: int, high: int) -> tuple[int, int]:
         """Only the latest version of DescribeQuorum has directory ids."""
         return (2, high) if api is Api.DESCRIBE_QUORUM else (low, high)
 
-    def _plan(self) -> None:
-        self.later(round(self.rng.expovariate(1 / self._mean_us)) + 1, self._act)
-
-    def _act(self) -> None:
-        if not self.is_working:
-            return
-        self._plan()
-        if self._is_ready:
-            version = self.versions[Api.DESCRIBE_QUORUM]
-            make = messages.request_classes(Api.DESCRIBE_QUORUM, version)
-            topic = make.TopicData(
-                topic_name=METADATA_TOPIC, partitions=(make.PartitionData(partition_index=0),)
-            )
-            entity = make.DescribeQuorumRequest(topics=(topic,))
-            self.ask(
-                Api.DESCRIBE_QUORUM, write_request(Api.DESCRIBE_QUORUM, version, entity), self._described
-            )
+    def act(self) -> None:
+        version = self.versions[Api.DESCRIBE_QUORUM]
+        make = messages.request_classes(Api.DESCRIBE_QUORUM, version)
+        topic = make.TopicData(topic_name=METADATA_TOPIC, partitions=(make.PartitionData(partition_index=0),))
+        entity = make.DescribeQuorumRequest(topics=(topic,))
+        self.ask(Api.DESCRIBE_QUORUM, write_request(Api.DESCRIBE_QUORUM, version, entity), self._described)
 
     def _described(self, version: int, body: memoryview) -> None:
         response = read_response(Api.DESCRIBE_QUORUM, version, body)
-        if response.error_code or not self._is_ready or not self.is_working:
+        if response.error_code or not self.is_ready or not self.is_working:
             return
         (topic,) = response.topics
         (log,) = topic.partitions
@@ -116,10 +92,7 @@ class VoterChanger(Client):
     def _change(self, api: Api, entity: Any, what: str) -> None:
         def heard(version: int, body: memoryview) -> None:
             response = read_response(api, version, body)
-            code = int(response.error_code)
             why = f" ({response.error_message})" if response.error_message else ""
-            self.trace(f"{what}: {code_name(code)}{why}")
-            if code not in PASSING:
-                self.record(RequestRefused(self.name, what, code, is_due=False))
+            self.heard(what, [int(response.error_code)], why)
 
         self.ask(api, write_request(api, self.versions[api], entity), heard)

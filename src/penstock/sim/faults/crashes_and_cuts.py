@@ -45,15 +45,8 @@ class Faults:
         self._disks = DiskTroubles(
             self._plan.disks, schedule.rng("disk troubles"), schedule.later, self._trouble_disk
         )
-        self._losses = MetadataLoss(
-            self._plan.lost_metadata_us_mean,
-            schedule.rng("lost metadata"),
-            schedule.later,
-            cluster,
-        )
-        self.rollbacks = Rollbacks(
-            self._plan.rollback_us_mean, cluster, schedule.rng("rollbacks"), schedule.later, trace
-        )
+        self._losses = MetadataLoss(cluster, schedule.rng("lost metadata"))
+        self.rollbacks = Rollbacks(cluster, schedule.rng("rollbacks"), trace)
         network.hiccups, network.splits = self._plan.hiccups, self._plan.splits
         cluster.when_down(self.start_again)
 
@@ -66,19 +59,21 @@ class Faults:
             (self._plan.harm_us_mean, self._harm),
             (self._plan.bad_sectors_us_mean, self._spoil),
         ):
-            if mean_us:
-                self._repeat(mean_us, strike)
+            self._repeat(mean_us, strike, self._rng)
         self._disks.start()
-        self._losses.start()
-        self.rollbacks.start()
+        self._repeat(self._plan.lost_metadata_us_mean, self._losses.strike, self._losses.rng)
+        self._repeat(self._plan.rollback_us_mean, self.rollbacks.strike, self.rollbacks.rng)
 
-    def _repeat(self, mean_us: int, strike: Callable[[], None]) -> None:
+    def _repeat(self, mean_us: int, strike: Callable[[], None], rng: Random) -> None:
+        """Strike at random intervals with this mean; 0 for never."""
+
         def again() -> None:
             if not self._is_over:
                 strike()
-                self._repeat(mean_us, strike)
+                self._repeat(mean_us, strike, rng)
 
-        self._schedule.later(round(self._rng.expovariate(1 / mean_us)) + 1, again)
+        if mean_us:
+            self._schedule.later(round(rng.expovariate(1 / mean_us)) + 1, again)
 
     def end(self) -> None:
         """End all faults, and repair what is broken."""
@@ -104,7 +99,8 @@ class Faults:
 
     def start_again(self, machine: Machine) -> None:
         self._losses.before_start(machine)
-        self.rollbacks.before_start(machine)
+        if self._plan.rollback_us_mean and not self._is_over:
+            self.rollbacks.before_start(machine)
         if machine.has_given_up:
             self._harm_soon(machine, Harm.WIPES, HARM_ATTEMPTS)
         elif machine in self._doomed and not self._is_over:

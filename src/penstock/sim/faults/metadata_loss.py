@@ -5,7 +5,6 @@ synced, acknowledged and committed. Other voters have them: until the machine ha
 loses any of its metadata log.
 """
 
-from collections.abc import Callable
 from random import Random
 
 from penstock.server.node import Node
@@ -15,42 +14,24 @@ from penstock.sim.world.machines import SimCluster
 
 
 class MetadataLoss:
-    def __init__(
-        self,
-        mean_us: int,
-        rng: Random,
-        later: Callable[[int, Callable[[], None]], object],
-        cluster: SimCluster,
-    ) -> None:
-        """`mean_us` is the mean time between two losses; 0 for none."""
-        self._mean_us = mean_us
+    def __init__(self, cluster: SimCluster, rng: Random) -> None:
+        self.rng = rng
         self._cluster = cluster
         self._machines = [each for each in cluster.machines if each.is_voter]
-        self._rng = rng
-        self._later = later
         self._chosen: Machine | None = None
         """The machine that goes down to lose the end of its log."""
-        self._is_over = False
-
-    def start(self) -> None:
-        if self._mean_us:
-            self._later(round(self._rng.expovariate(1 / self._mean_us)) + 1, self._strike)
 
     def end(self) -> None:
-        self._is_over = True
         self._chosen = None
 
-    def _strike(self) -> None:
-        if self._is_over:
-            return
-        machine, drawn = self._rng.choice(self._machines), self._rng.random()
+    def strike(self) -> None:
+        machine, drawn = self.rng.choice(self._machines), self.rng.random()
         if self._chosen is None and machine.state is State.UP and self._may_lose(machine):
             self._chosen = machine
             if drawn < 0.5 or not self._cluster.may_be_killed(machine):
                 machine.stop()
             else:
                 machine.kill()
-        self.start()
 
     def before_start(self, machine: Machine) -> None:
         """Damage the log of the chosen machine before it starts again."""
@@ -58,7 +39,7 @@ class MetadataLoss:
             return
         self._chosen = None
         if self._may_lose(machine):
-            machine.spoil_metadata(cut_metadata(machine.disk, self._rng))
+            machine.spoil_metadata(cut_metadata(machine.disk, self.rng))
 
     def _may_lose(self, machine: Machine) -> bool:
         if any(has_lost_metadata(each) for each in self._machines if each is not machine):

@@ -47,57 +47,36 @@ BESIDE = (names.LEADER_EPOCHS,)
 
 
 class Rollbacks:
-    def __init__(
-        self,
-        mean_us: int,
-        cluster: SimCluster,
-        rng: Random,
-        later: Callable[[int, Callable[[], None]], object],
-        trace: Callable[[str], None],
-    ) -> None:
-        """`mean_us` is the mean time between two rollbacks; 0 for none."""
-        self._mean_us = mean_us
+    def __init__(self, cluster: SimCluster, rng: Random, trace: Callable[[str], None]) -> None:
         self._cluster = cluster
-        self._rng = rng
-        self._later = later
+        self.rng = rng
         self._trace = trace
         self._chosen: Machine | None = None
-        self._is_over = False
         self.copies: dict[Machine, list[dict[str, Files]]] = {each: [] for each in cluster.machines}
         """Directories of each machine as they were at earlier stops."""
 
-    def start(self) -> None:
-        if self._mean_us:
-            self._later(round(self._rng.expovariate(1 / self._mean_us)) + 1, self._strike)
-
     def end(self) -> None:
-        self._is_over = True
         self._chosen = None
 
-    def _strike(self) -> None:
-        if self._is_over:
-            return
-        machine = self._rng.choice(self._cluster.machines)
+    def strike(self) -> None:
+        machine = self.rng.choice(self._cluster.machines)
         if self._chosen is None and machine.state is State.UP and self._cluster.may_be_harmed(machine):
             self._chosen = machine
             machine.stop()
-        self.start()
 
     def before_start(self, machine: Machine) -> None:
         """Damage the files of the chosen machine before it starts again, and sometimes copy the directories."""
-        if not self._mean_us or self._is_over:
-            return
         if machine is self._chosen:
             self._chosen = None
             if self._cluster.may_be_harmed(machine):
                 self._befall(machine)
         copies = self.copies[machine]
-        if self._rng.random() < 0.5 or not copies:
+        if self.rng.random() < 0.5 or not copies:
             copies.append(read_directories(machine.disk))
             del copies[:-COPIES_MAX]
 
     def _befall(self, machine: Machine) -> None:
-        kind = self._rng.choice(list(RollbackKind))
+        kind = self.rng.choice(list(RollbackKind))
         others = (each for each in self._cluster.machines if each is not machine)
         if kind in OF_METADATA and (
             not self._cluster.may_lose_metadata(machine) or any(has_lost_metadata(each) for each in others)
@@ -120,13 +99,13 @@ class Rollbacks:
             partitions = [each for each in directories(disk) if each != METADATA]
             if not partitions:
                 return None
-            name = self._rng.choice(partitions)
+            name = self.rng.choice(partitions)
         if kind in (RollbackKind.METADATA_BACK, RollbackKind.PARTITION_BACK):
-            return put_back(disk, name, self._rng.choice(copies)) if copies else None
+            return put_back(disk, name, self.rng.choice(copies)) if copies else None
         if kind in (RollbackKind.METADATA_GONE, RollbackKind.PARTITION_GONE):
             return take_away(disk, name)
         cut = _cut_last if kind is RollbackKind.SEGMENT_CUT else _remove_small
-        return cut(disk, f"{layout_of(disk, DATA).logs}/{name}", self._rng)
+        return cut(disk, f"{layout_of(disk, DATA).logs}/{name}", self.rng)
 
 
 # -- what is done to a disk ------------------------------------------------------------------------------
