@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from tests.planting import plant
 
-from penstock.sim.checkers.all_checkers import Bench
+from penstock.sim.checkers.all_checkers import AllCheckers
 from penstock.sim.checkers.records import Checker, Rules
 from penstock.sim.run import Failure, Simulation
 from penstock.sim.scenario import Scenario
@@ -39,15 +39,16 @@ def assert_caught(scenario: Scenario, by: type | str, first: int = 0) -> None:
 
 @contextmanager
 def only(rule: type[Checker]) -> Iterator[None]:
-    begin = Bench.__init__
+    begin = AllCheckers.__init__
 
-    def begin_with_one(bench: Bench, rules: Rules) -> None:
-        begin(bench, rules)
-        bench._checkers = [each for each in bench._checkers if isinstance(each, rule)]
-        bench._alone = {
-            event: [each for each in alone if isinstance(each, rule)] for event, alone in bench._alone.items()
+    def begin_with_one(all_checkers: AllCheckers, rules: Rules) -> None:
+        begin(all_checkers, rules)
+        all_checkers._checkers = [each for each in all_checkers._checkers if isinstance(each, rule)]
+        all_checkers._alone = {
+            event: [each for each in alone if isinstance(each, rule)]
+            for event, alone in all_checkers._alone.items()
         }
-        assert bench._checkers, f"the scenario has no use for {rule.__name__}"
+        assert all_checkers._checkers, f"the scenario has no use for {rule.__name__}"
 
     with pytest.MonkeyPatch.context() as monkeypatch:
         plant(monkeypatch, begin, begin_with_one)

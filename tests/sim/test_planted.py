@@ -11,6 +11,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from penstock.sim.checkers.conduct import EveryRequestAnswered, RepliesInOrder
 from tests.planting import plant
 from tests.sim.rules import assert_caught
 
@@ -19,7 +20,6 @@ from penstock.replica.leader_syncs import LeaderSyncs
 from penstock.replica.partition import Partition
 from penstock.replica.pending_acks import PendingAcks
 from penstock.server.connection import Connection
-from penstock.sim.checkers.conduct import EveryRequestAnswered, RepliesInOrder
 from penstock.sim.checkers.history import Survives
 from penstock.sim.checkers.records import (
     AckedNotLost,

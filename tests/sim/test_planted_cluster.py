@@ -205,14 +205,14 @@ def test_an_election_without_an_epoch_of_its_own_is_caught(monkeypatch: pytest.M
 def test_a_log_that_is_not_cut_where_it_parts_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """The leader does not look at the epoch of what a follower has."""
     plant(monkeypatch, diverging_epoch, lambda *_: None, within=follower_fetch)
-    assert_caught(BUSY, by=ReplicasAgree)
+    assert_caught(BUSY, first=5, by=ReplicasAgree)
 
 
 @pytest.mark.long
 def test_a_truncation_that_is_skipped_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """The follower hears where the logs part, and keeps what it has."""
     plant(monkeypatch, FollowerReplica.truncate_diverging, lambda *_: None)
-    assert_caught(BUSY, by=ReplicasAgree)
+    assert_caught(BUSY, first=5, by=ReplicasAgree)
 
 
 def test_followers_that_do_not_remember_producers_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from penstock.sim.checkers.conduct import NoStrangeError
 from tests.planting import plant
 from tests.sim.rules import assert_caught
 
@@ -24,7 +25,6 @@ from penstock.coordinator.transactions.state import Transaction
 from penstock.records import RecordBatch
 from penstock.replica.partition import Partition
 from penstock.replica.pending_acks import PendingAcks
-from penstock.sim.checkers.conduct import NoStrangeError
 from penstock.sim.checkers.groups import OffsetsNotLostOrRewound, OneOwner
 from penstock.sim.checkers.history import Survives
 from penstock.sim.checkers.transactions import (
@@ -311,4 +311,4 @@ def test_offsets_that_are_read_while_a_transaction_is_open_are_caught(
 ) -> None:
     """A member that takes over begins where the group was before the open transaction: both process the same."""
     plant(monkeypatch, OffsetStore.is_pending, lambda *_: False)
-    assert_caught(replace(WORKERS, steps=12_000), first=8, by=OffsetsNotLostOrRewound)
+    assert_caught(replace(WORKERS, steps=12_000), first=17, by=ExactlyOnce)
