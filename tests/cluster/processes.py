@@ -5,13 +5,52 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 from tests.processes import HOST, Process
 
 from penstock.base.ports import hold_port
 
 
-class ClusterProcesses:
+class NodeProcesses:
+    """Nodes by number, started together and ended together."""
+
+    nodes: Mapping[int, Process]
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """All at once: none is ready before a majority is."""
+        with ThreadPoolExecutor(len(self.nodes)) as pool:
+            list(pool.map(lambda node: node.start(), self.nodes.values()))
+
+    def close(self) -> None:
+        for node in self.nodes.values():
+            if node.is_running:
+                node.send(signal.SIGCONT)
+            node.close()
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(node.bootstrap for node in self.nodes.values())
+
+    @property
+    def complaints(self) -> str:
+        return "\n".join(f"--- node {number}\n{node.stderr[-4000:]}" for number, node in self.nodes.items())
+
+
+class ClusterProcesses(NodeProcesses):
     """Nodes 1 to n, brokers all of them and controllers too."""
 
     def __init__(
@@ -40,36 +79,7 @@ class ClusterProcesses:
                 environment=(environments or {}).get(number),
             )
 
-    @property
-    def bootstrap(self) -> str:
-        return ",".join(f"{HOST}:{port}" for port in self.ports.values())
-
-    def __enter__(self) -> "ClusterProcesses":
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def start(self) -> None:
-        """All at once: none is ready before a majority is."""
-        with ThreadPoolExecutor(len(self.nodes)) as pool:
-            list(pool.map(lambda node: node.start(), self.nodes.values()))
-
     def close(self) -> None:
-        for node in self.nodes.values():
-            if node.is_running:
-                node.send(signal.SIGCONT)
-            node.close()
+        super().close()
         for each in self._held:
             each.close()
-
-    @property
-    def complaints(self) -> str:
-        return "\n".join(f"--- node {number}\n{node.stderr[-4000:]}" for number, node in self.nodes.items())

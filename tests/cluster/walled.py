@@ -3,10 +3,9 @@
 import signal
 import sys
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import TracebackType
 
+from tests.cluster.processes import NodeProcesses
 from tests.processes import Process
 
 from penstock.chaos.namespaces import Network
@@ -51,7 +50,7 @@ class WalledNode(Process):
         return self
 
 
-class WalledCluster:
+class WalledCluster(NodeProcesses):
     def __init__(self, network: Network, data: Path, settings: Mapping[str, str]) -> None:
         numbers = (1, 2, 3)
         voters = ",".join(f"{each}@{network.address(each)}:{CONTROLLER_PORT}" for each in numbers)
@@ -61,33 +60,7 @@ class WalledCluster:
             flags = tuple(flag for name, value in own.items() for flag in ("--set", f"{name}={value}"))
             self.nodes[number] = WalledNode(network, number, data / f"node-{number}", flags)
 
-    def __enter__(self) -> "WalledCluster":
-        try:
-            with ThreadPoolExecutor(len(self.nodes)) as pool:
-                list(pool.map(lambda node: node.start(), self.nodes.values()))
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def stop(self) -> None:
         for node in self.nodes.values():
             node.send(signal.SIGTERM)
         assert [node.wait() for node in self.nodes.values()] == [0] * len(self.nodes)
-
-    def close(self) -> None:
-        for node in self.nodes.values():
-            node.close()
-
-    @property
-    def bootstrap(self) -> str:
-        return ",".join(each.bootstrap for each in self.nodes.values())
-
-    @property
-    def complaints(self) -> str:
-        return "\n".join(f"--- node {number}\n{node.stderr[-4000:]}" for number, node in self.nodes.items())

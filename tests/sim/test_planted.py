@@ -11,7 +11,6 @@ from random import Random
 from typing import Any
 
 import pytest
-from penstock.sim.checkers.conduct import EveryRequestAnswered, RepliesInOrder
 from tests.planting import plant
 from tests.sim.rules import assert_caught
 
@@ -28,6 +27,7 @@ from penstock.sim.checkers.records import (
     NoDuplicate,
     ProducersRemembered,
 )
+from penstock.sim.checkers.replies import EveryRequestAnswered, RepliesInOrder
 from penstock.sim.clients.consumers import ConsumerPlan
 from penstock.sim.clients.producers import ALL, ProducerPlan
 from penstock.sim.run import Simulation

@@ -212,7 +212,7 @@ def test_a_log_that_is_not_cut_where_it_parts_is_caught(monkeypatch: pytest.Monk
 def test_a_truncation_that_is_skipped_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """The follower hears where the logs part, and keeps what it has."""
     plant(monkeypatch, FollowerReplica.truncate_diverging, lambda *_: None)
-    assert_caught(BUSY, first=5, by=ReplicasAgree)
+    assert_caught(replace(BUSY, settle_us_max=15_000_000), first=5, by="Progress")
 
 
 def test_followers_that_do_not_remember_producers_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from penstock.sim.checkers.conduct import NoStrangeError
 from tests.planting import plant
 from tests.sim.rules import assert_caught
 
@@ -27,6 +26,7 @@ from penstock.replica.partition import Partition
 from penstock.replica.pending_acks import PendingAcks
 from penstock.sim.checkers.groups import OffsetsNotLostOrRewound, OneOwner
 from penstock.sim.checkers.history import Survives
+from penstock.sim.checkers.replies import NoStrangeError
 from penstock.sim.checkers.transactions import (
     CommittedNotHidden,
     EpochsRise,

@@ -108,24 +108,6 @@ def test_a_delay_without_a_sleep_is_refused() -> None:
         FaultyDisk(MemoryDisk()).delay("sync", 1)
 
 
-@pytest.mark.parametrize("rng", [None, Random(1)])
-def test_a_split_write_arrives_whole_in_several_pieces(rng: Random | None) -> None:
-    memory = MemoryDisk()
-    disk = FaultyDisk(memory, rng=rng)
-    file = new_file(disk)
-    disk.split_writes(4, times=1)
-    before = memory.change_count
-    file.pwrite([b"0123", b"456789"], 2)
-    assert memory.change_count - before >= 3
-    assert file.pread(20, 0) == b"\0\x000123456789"
-    assert disk.used == 12
-
-
-def test_a_piece_has_at_least_one_byte() -> None:
-    with pytest.raises(ValueError, match="not 0"):
-        FaultyDisk(MemoryDisk()).split_writes(0)
-
-
 @pytest.mark.parametrize("rng", [None, *map(Random, range(10))])
 def test_a_torn_write_leaves_a_part_from_the_start(rng: Random | None) -> None:
     disk = FaultyDisk(MemoryDisk(), rng=rng)

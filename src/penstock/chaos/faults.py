@@ -38,8 +38,6 @@ class Fault:
     what: ClassVar[str]
     """Description for `--help` and the documentation."""
     needs_network: ClassVar[bool] = False
-    is_of_all: ClassVar[bool] = False
-    """Whether no client can be served while it lasts."""
 
     def __init__(self, context: FaultContext, rng: Random, avoid: Broker | None = None) -> None:
         self.context = context
@@ -94,7 +92,6 @@ class Kill(Fault):
 class KillAll(Fault):
     name = "kill-all"
     what = "SIGKILL of all brokers at once"
-    is_of_all = True
 
     def draw_seconds(self) -> float:
         return self.rng.uniform(0.0, 2.0)
@@ -348,7 +345,6 @@ SINGLE: tuple[type[Fault], ...] = (
 class TwoAtOnce(Fault):
     name = "two-at-once"
     what = "two of the other faults, of two brokers, one a little after the other"
-    is_of_all = True
 
     def __init__(self, context: FaultContext, rng: Random, avoid: Broker | None = None) -> None:
         kinds = [each for each in SINGLE if each is not KillAll and refusal(each, context) is None]

@@ -41,12 +41,6 @@ class Mode(Enum):
     """Dynamically, for all brokers or for one."""
 
 
-class Importance(Enum):
-    HIGH = "high"
-    MEDIUM = "medium"
-    LOW = "low"
-
-
 _NUMBER_LIMITS = {
     ConfigType.SHORT: (-INT16_MAX - 1, INT16_MAX),
     ConfigType.INT: (-INT32_MAX - 1, INT32_MAX),
@@ -68,7 +62,6 @@ class Setting:
     pattern: str | None = None
     acted: bool = True
     mode: Mode = Mode.CLUSTER_WIDE
-    importance: Importance = Importance.MEDIUM
     brokers: tuple[str, ...] = ()
     """For a topic setting: the broker settings that supply its default, highest precedence first."""
     may_be_empty: bool = False
@@ -206,7 +199,6 @@ def _made_from(topic: Setting) -> list[Setting]:
                 topic.choices,
                 acted=topic.acted,
                 mode=Mode.CLUSTER_WIDE if first else Mode.READ_ONLY,
-                importance=Importance.HIGH if len(topic.brokers) > 1 else Importance.MEDIUM,
                 may_be_empty=topic.may_be_empty,
             )
         )

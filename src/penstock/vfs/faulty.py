@@ -95,7 +95,6 @@ class FaultyDisk(Vfs):
         self._sleep = sleep
         self._failures: list[tuple[Rule, int]] = []
         self._delays: list[tuple[Rule, float]] = []
-        self._splits: list[tuple[Rule, int]] = []
         self._tears: list[Rule] = []
 
     def fail(
@@ -130,16 +129,6 @@ class FaultyDisk(Vfs):
         self._delays.append((rule, seconds))
         return rule
 
-    def split_writes(
-        self, piece_bytes_max: int, *, path: str = "*", times: int | None = None, after: int = 0
-    ) -> Rule:
-        """Write in several pieces, of random size when there is an rng; all is written in the end."""
-        if piece_bytes_max < 1:
-            raise ValueError(f"a piece must have at least one byte, not {piece_bytes_max}")
-        rule = Rule(_predicate("write", path, None), times, after)
-        self._splits.append((rule, piece_bytes_max))
-        return rule
-
     def tear_writes(self, *, path: str = "*", times: int | None = None, after: int = 0) -> Rule:
         """Write a part from the start, of random length (half without an rng), then fail with EIO."""
         rule = Rule(_predicate("write", path, None), times, after)
@@ -148,7 +137,7 @@ class FaultyDisk(Vfs):
 
     def clear(self) -> None:
         """Forget all rules and the capacity."""
-        for rules in (self._failures, self._delays, self._splits, self._tears):
+        for rules in (self._failures, self._delays, self._tears):
             rules.clear()
         self.capacity = None
 
@@ -222,12 +211,6 @@ class FaultyDisk(Vfs):
             return None
         return self._rng.randrange(length) if self._rng and length else length // 2
 
-    def _pieces(self, path: str, data: bytes) -> list[bytes]:
-        for rule, piece_bytes_max in self._splits:
-            if rule.strikes("write", path):
-                return _split(data, piece_bytes_max, self._rng)
-        return [data]
-
 
 class FaultyFile:
     """An open file of a faulty disk."""
@@ -258,16 +241,14 @@ class FaultyFile:
         self._write(data, position)
 
     def _write(self, data: bytes, position: int) -> None:
-        """Write what fits on the disk, perhaps in several pieces."""
+        """Write what fits on the disk."""
         disk = self._disk
         size = self._inner.size()
         room = disk._room()
         # Overwritten bytes take no space.
         fits = len(data) if room is None else min(len(data), max(0, size + room - position))
         try:
-            for piece in disk._pieces(self.path, data[:fits]):
-                self._inner.pwrite([piece], position)
-                position += len(piece)
+            self._inner.pwrite([data[:fits]], position)
         finally:
             disk.used += self._inner.size() - size
         if fits < len(data):
@@ -307,13 +288,3 @@ def _predicate(operation: str, pattern: str, when: Predicate | None) -> Predicat
         )
 
     return applies
-
-
-def _split(data: bytes, piece_bytes_max: int, rng: "Random | None") -> list[bytes]:
-    pieces = []
-    start = 0
-    while start < len(data):
-        length = rng.randint(1, piece_bytes_max) if rng else piece_bytes_max
-        pieces.append(data[start : start + length])
-        start += length
-    return pieces

@@ -225,7 +225,6 @@ class _SegmentWriter:
         self._encode = format_.codec(partition).encode
         self._segment_bytes = segment_bytes
         self._next_offset = log_start
-        self._base_offset = log_start
         self._pieces: list[bytes] = []
         self._pieces_bytes = 0
         self._written = 0
