@@ -1,9 +1,10 @@
-"""Runs Penstock commands as child processes of another command."""
+"""Runs Penstock commands as child processes of another command, until a signal stops it."""
 
 import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO
@@ -42,3 +43,14 @@ def child_of(
             child.wait()
         if child.stdout is not None:
             child.stdout.close()
+
+
+@contextmanager
+def stopped_by_signals(stop: threading.Event) -> Iterator[None]:
+    """Ctrl-C and SIGTERM set `stop`."""
+    before = {each: signal.signal(each, lambda *_: stop.set()) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)

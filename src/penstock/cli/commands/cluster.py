@@ -5,10 +5,7 @@ under-replicated. Ctrl-C stops all nodes. `penstock cluster stop` ends the watch
 """
 
 import os
-import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli import cluster_nodes as nodes
+from penstock.cli.child import stopped_by_signals
 from penstock.cli.cluster_nodes import BROKERS_MAX, ClusterOptions, Layout
 from penstock.cli.cluster_status import look, show, summary
 from penstock.cli.command_group import command_group
@@ -136,7 +134,7 @@ def start(directory: Path, wanted: ClusterOptions, *, is_new: bool = False, as_j
             f"the cluster in {directory} runs already: node {min(running)} is process {running[min(running)]}"
         )
     stop = threading.Event()
-    with _stopped_by_signals(stop):
+    with stopped_by_signals(stop):
         if not as_json:
             print(f"starting {_count(len(layout.nodes), 'node')} in {layout.directory} ...", flush=True)
         layout.stopping.unlink(missing_ok=True)
@@ -201,16 +199,6 @@ def _say(as_json: bool, event: str, words: str, **fields: Any) -> None:
         print_json_line({"event": event, **fields})
     else:
         print(words, flush=True)
-
-
-@contextmanager
-def _stopped_by_signals(stop: threading.Event) -> Iterator[None]:
-    before = {each: signal.signal(each, lambda *_: stop.set()) for each in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
 
 
 # -- from another terminal ----------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ printed, so that a user can try them.
 
 import json
 import random
-import signal
 import subprocess
 import sys
 import threading
@@ -27,7 +26,7 @@ from urllib.parse import unquote, urlsplit
 import typer
 
 from penstock.base.ids import TopicPartition
-from penstock.cli.child import child_of
+from penstock.cli.child import child_of, stopped_by_signals
 from penstock.cli.extras import require_extra
 from penstock.cli.main import EXIT_WRONG
 from penstock.cli.output import Refused, complain, print_table
@@ -122,7 +121,7 @@ def demo(data: Path, *, rate: int, seconds: float | None, out: TextIO = sys.stdo
     stop = threading.Event()
     data.mkdir(parents=True, exist_ok=True)
     say = _Printer(out)
-    with _stopped_by_signals(stop), _node(data, say) as bootstrap:
+    with stopped_by_signals(stop), _node(data, say) as bootstrap:
         file = data / "demo.yaml"
         file.write_text(PIPELINE.format(bootstrap=bootstrap, orders=ORDERS, totals=TOTALS))
         with (
@@ -348,14 +347,3 @@ class _Printer:
         self("  node/          the log: penstock log ls, dump, check")
         self("  demo.yaml      the pipeline; its checkpoint is in state/")
         self("  table/         the orders as Parquet")
-
-
-@contextmanager
-def _stopped_by_signals(stop: threading.Event) -> Iterator[None]:
-    """Ctrl-C and SIGTERM set `stop`."""
-    before = {each: signal.signal(each, lambda *_: stop.set()) for each in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
