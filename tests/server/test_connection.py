@@ -13,7 +13,7 @@ from penstock.base.promise import HoldingPromise, Promise
 from penstock.handlers.support.context import Session
 from penstock.handlers.support.replies import NO_REPLY, Reply
 from penstock.server.connection import OPEN_REQUESTS_MAX, OUT_BYTES_MAX, Connection, Pause
-from penstock.server.loop_tick import LoopTick
+from penstock.server.loop_tick import SPARE_CHUNKS_MAX, LoopTick
 from penstock.server.world import LoopWorld
 from penstock.wire import Buffer, Piece
 
@@ -302,6 +302,21 @@ def test_the_chunk_is_used_again_in_the_next_turn() -> None:
     assert len(client.tick.room) == len(first) - 1004
     client.end_turn()
     assert len(client.tick.room) == len(first)
+
+
+def test_full_chunks_are_used_again_after_their_turn_and_not_before() -> None:
+    tick = Client(chunk_bytes=100).tick
+    turns: list[list[memoryview]] = []
+    for turn in range(3):
+        views: list[memoryview] = []
+        for number in range(5):
+            tick.room[:100] = bytes([turn * 10 + number]) * 100
+            views.append(tick.keep(100))
+        assert [bytes(view) for view in views] == [bytes([turn * 10 + number]) * 100 for number in range(5)]
+        turns.append(views)
+        tick._end()
+    chunks = [{id(view.obj) for view in views} for views in turns]
+    assert len(chunks[1] & chunks[2]) == SPARE_CHUNKS_MAX
 
 
 class Counting(Echo):

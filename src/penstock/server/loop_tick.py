@@ -20,7 +20,10 @@ CHUNK_BYTES = 1 << 20
 """Bytes that one tick can receive before another chunk is allocated; reused pages stay in the cache."""
 
 RECEIVE_BYTES_MIN = 64 * 1024
-"""With less room than this, a new chunk is started."""
+"""With less room than this, another chunk is started."""
+
+SPARE_CHUNKS_MAX = 3
+"""Chunks that are kept for ticks that receive more than one: clearing a new one costs as much as receiving into it."""
 
 
 class Sender(Protocol):
@@ -52,6 +55,9 @@ class LoopTick:
         self.clock_ns = world.clock_ns
         self.metrics = Metrics() if metrics is None else metrics
         self._chunk = memoryview(bytearray(chunk_bytes))
+        self._full: list[memoryview] = []
+        """Chunks that this tick has filled. Requests have views of them until its end."""
+        self._spare: list[memoryview] = []
         self._room_min = min(RECEIVE_BYTES_MIN, chunk_bytes)
         self.room = self._chunk
         """Where a connection may receive: the part of the chunk without views of this tick's requests."""
@@ -76,8 +82,8 @@ class LoopTick:
         room = self.room
         rest = room[count:]
         if len(rest) < self._room_min:
-            # Views keep the full chunk alive until the end of the tick.
-            self._chunk = rest = memoryview(bytearray(len(self._chunk)))
+            self._full.append(self._chunk)
+            self._chunk = rest = self._spare.pop() if self._spare else memoryview(bytearray(len(self._chunk)))
         self.room = rest
         if not self._is_scheduled:
             self._schedule()
@@ -145,6 +151,9 @@ class LoopTick:
             sender.send_now()
         if self._steppers:
             self._send_steps()
+        if self._full:
+            self._spare = (self._spare + self._full)[:SPARE_CHUNKS_MAX]
+            self._full = []
         self.room = self._chunk
         self.memory.ahead_left = AHEAD_BYTES_MAX
         now_ns = self.clock_ns()
