@@ -4,6 +4,8 @@ durability.fsync=always     before the next fetch, which tells the leader that e
 flush.messages, flush.ms    after this many records or this much time; nothing waits for it
 """
 
+from __future__ import annotations  # those of nested functions would be evaluated in each call
+
 import logging
 from collections.abc import Callable, Iterable
 from functools import partial

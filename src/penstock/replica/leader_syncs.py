@@ -4,6 +4,8 @@ A sync runs on a thread. Batches written while one runs wait for the next sync: 
 failed sync no batch that waited for it is acknowledged.
 """
 
+from __future__ import annotations  # those of nested functions would be evaluated in each call
+
 import logging
 from collections import deque
 from collections.abc import Callable

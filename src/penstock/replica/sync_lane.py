@@ -1,5 +1,7 @@
 """Syncs of logs, off the loop."""
 
+from __future__ import annotations  # those of nested functions would be evaluated in each call
+
 from collections.abc import Callable
 from typing import TypeVar
 

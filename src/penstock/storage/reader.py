@@ -4,6 +4,8 @@ A reader takes the list of segments once. If a segment has left the log meanwhil
 reader takes the current list and tries again: the writer publishes the new list before it touches any file.
 """
 
+from __future__ import annotations  # those of nested functions would be evaluated in each call
+
 import logging
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol, TypeVar

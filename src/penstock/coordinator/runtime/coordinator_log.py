@@ -15,6 +15,8 @@ anyway, the next append ends the window instead, up to `LATE_MS` later; the time
                     | end of the linger window
 """
 
+from __future__ import annotations  # those of nested functions would be evaluated in each call
+
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
@@ -67,7 +69,7 @@ class _Write:
     deadline_ms: TimestampMs = 2**63 - 1
     """Never: the coordinator's state depends on whether the batch is committed."""
 
-    def __init__(self, shard: "CoordinatorLog", appended: Appended, calls: list[Done]) -> None:
+    def __init__(self, shard: CoordinatorLog, appended: Appended, calls: list[Done]) -> None:
         self.appended = appended
         self.calls = calls
         self._shard = shard

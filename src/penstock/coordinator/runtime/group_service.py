@@ -7,6 +7,8 @@ so they are held until then and decided in one go, which takes half the time. Th
 request or timer is decided after the held commits.
 """
 
+from __future__ import annotations  # those of nested functions would be evaluated in each call
+
 import logging
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias

@@ -7,6 +7,8 @@ Fetch have hand-written parsers; kio reads and writes all other messages. A malf
 Broker and controller listeners serve different APIs, each with its own dispatcher.
 """
 
+from __future__ import annotations  # those of nested functions would be evaluated in each call
+
 import logging
 import re
 from collections.abc import Callable
@@ -106,7 +108,7 @@ class Dispatcher:
         self._refusals = Refusals(context.world)
 
     @classmethod
-    def for_controllers(cls, context: Context) -> "Dispatcher":
+    def for_controllers(cls, context: Context) -> Dispatcher:
         return cls(context, SERVED_BY_CONTROLLERS, CONTROLLER_RANGES, fetch_metadata)
 
     def dispatch(self, session: Session, frame: memoryview) -> Reply:

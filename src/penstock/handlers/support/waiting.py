@@ -12,6 +12,8 @@ A promise that fails raises its error at the `yield`. Steps that never wait retu
 promise. A handler with much to do yields `next_tick` between portions of its work, so that other clients are served.
 """
 
+from __future__ import annotations  # those of nested functions would be evaluated in each call
+
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import TypeVar
