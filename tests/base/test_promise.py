@@ -4,10 +4,11 @@ import logging
 from typing import Any
 
 import pytest
+from tests.worlds import StillWorld
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.promise import HoldingPromise, Promise
-from penstock.base.steps import RunningSteps, Steps
+from penstock.base.steps import RunningSteps, Steps, in_time
 
 ERROR = KafkaError("no leader", ErrorCode.LEADER_NOT_AVAILABLE)
 
@@ -164,3 +165,29 @@ def test_cancelled_steps_run_their_finally_and_call_nobody() -> None:
     running.cancel()
     promise.resolve(1)
     assert (waiter.values, waiter.errors, calls) == ([], [], ["cleaned up"])
+
+
+def test_promise_that_is_not_settled_in_time_fails() -> None:
+    world, waiter = StillWorld(), Waiter()
+    slow: Promise[int] = Promise()
+    waiter.wait(in_time(world, slow, 100, "no reply within 100 ms"))
+    world.advance(99)
+    assert not waiter.errors
+    world.advance(1)
+    [error] = waiter.errors
+    assert isinstance(error, KafkaError)
+    assert (str(error), error.code) == ("no reply within 100 ms", ErrorCode.REQUEST_TIMED_OUT)
+    slow.resolve(7)
+    assert waiter.values == [], "the late value is dropped"
+
+
+def test_promise_that_is_settled_in_time_keeps_its_value_or_error() -> None:
+    world, waiter = StillWorld(), Waiter()
+    promises: list[Promise[int]] = [Promise(), Promise(), Promise()]
+    promises[0].resolve(1)
+    for each in promises:
+        waiter.wait(in_time(world, each, 100, "late"))
+    promises[1].resolve(2)
+    promises[2].fail(ERROR)
+    world.advance(1000)
+    assert (waiter.values, waiter.errors) == ([1, 2], [ERROR])

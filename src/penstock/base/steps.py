@@ -12,7 +12,7 @@ when the constructor of `RunningSteps` returns.
 from collections.abc import Callable, Generator
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from penstock.base.errors import KafkaError
+from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.promise import Promise
 from penstock.base.world import World
 
@@ -77,8 +77,45 @@ def sleep(world: World, delay_ms: float) -> Promise[None]:
     return promise
 
 
+def in_time(world: World, promise: Promise[T], wait_ms: float, late: str) -> Promise[T]:
+    """A promise that settles as this one does, or fails with REQUEST_TIMED_OUT and the message after the wait."""
+    if promise.is_settled:
+        return promise
+    reply: Promise[T] = Promise()
+    timer = world.call_later(
+        max(wait_ms, 0), lambda: reply.fail(KafkaError(late, ErrorCode.REQUEST_TIMED_OUT))
+    )
+
+    def resolved(value: T) -> None:
+        if not reply.is_settled:
+            timer.cancel()
+            reply.resolve(value)
+
+    def failed(error: KafkaError) -> None:
+        if not reply.is_settled:
+            timer.cancel()
+            reply.fail(error)
+
+    promise.then(resolved, failed)
+    return reply
+
+
+def beside(world: World, work: Callable[[], T], converted: Callable[[Exception], KafkaError]) -> Promise[T]:
+    """The result of work on a thread. Fails with its KafkaError, or with another exception `converted` to one."""
+    promise: Promise[T] = Promise()
+
+    def done(result: T | None, error: Exception | None) -> None:
+        if error is None:
+            promise.resolve(result)  # type: ignore[arg-type]  # None only if the work returns None
+        else:
+            promise.fail(error if isinstance(error, KafkaError) else converted(error))
+
+    world.beside(work, done)
+    return promise
+
+
 def next_tick(world: World) -> Promise[None]:
-    """Resolved in the next pass of the event loop, after what is ready now."""
+    """A promise that resolves in the next tick of the event loop, after all callbacks that are ready now."""
     promise: Promise[None] = Promise()
     world.call_soon(lambda: promise.resolve(None))
     return promise

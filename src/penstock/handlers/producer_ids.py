@@ -14,7 +14,7 @@ from typing import Any
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerId
 from penstock.base.promise import Promise
-from penstock.base.steps import Steps
+from penstock.base.steps import Steps, in_time
 from penstock.coordinator.transactions import InitProducerId, ProducerEpoch, ProducerReply
 from penstock.coordinator.transactions.codes import for_client
 from penstock.metadata.controller.port import ControllerPort
@@ -110,35 +110,13 @@ def init_producer_id(context: Context, call: Call) -> Steps[Any]:
     if call.message.transactional_id is not None:
         return (yield from _init_transactional(context, call))
     try:
-        producer_id = yield _take_in_time(context)
+        late = "no producer ids were allocated in time"
+        producer_id = yield in_time(
+            context.world, context.producer_ids.take(), default_wait_ms(context), late
+        )
     except KafkaError:
         return _response(call, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     return _response(call, ErrorCode.NONE, producer_id, 0)
-
-
-def _take_in_time(context: Context) -> Promise[ProducerId]:
-    taken = context.producer_ids.take()
-    if taken.is_settled:
-        return taken
-    reply: Promise[ProducerId] = Promise()
-
-    def time_out() -> None:
-        reply.fail(KafkaError("no producer ids were allocated in time", ErrorCode.REQUEST_TIMED_OUT))
-
-    timer = context.world.call_later(default_wait_ms(context), time_out)
-
-    def given(producer_id: ProducerId) -> None:
-        if not reply.is_settled:
-            timer.cancel()
-            reply.resolve(producer_id)
-
-    def failed(error: KafkaError) -> None:
-        if not reply.is_settled:
-            timer.cancel()
-            reply.fail(error)
-
-    taken.then(given, failed)
-    return reply
 
 
 def _init_transactional(context: Context, call: Call) -> Steps[Any]:

@@ -81,11 +81,11 @@ def test_a_reply_is_read_as_it_was_written(asked: Any, reply: Any) -> None:
 def test_a_refusal_and_a_conflict_come_back_as_they_were_raised() -> None:
     asked = messages.Leave("g", "alice")
     with pytest.raises(KafkaError) as refused:
-        messages.read_reply(asked, messages.write_reply(KafkaError("moved", ErrorCode.NOT_COORDINATOR)))
+        messages.read_reply(asked, messages.write_error(KafkaError("moved", ErrorCode.NOT_COORDINATOR)))
     assert (str(refused.value), refused.value.code) == ("moved", ErrorCode.NOT_COORDINATOR)
     for assignments in (None, {"orders": [1]}):
         conflict = messages.read_reply(
-            asked, messages.write_reply(Conflict("not_assigned", "no", assignments))
+            asked, messages.write_error(Conflict("not_assigned", "no", assignments))
         )
         assert isinstance(conflict, Conflict)
         assert (conflict.code, str(conflict), conflict.assignments) == ("not_assigned", "no", assignments)

@@ -7,12 +7,11 @@ and are gone when that is made.
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset
-from penstock.base.promise import Promise
-from penstock.base.steps import Steps
+from penstock.base.steps import Steps, beside
 from penstock.gateway.exports.job import Span
 from penstock.gateway.peer_rpc.remote_watch import Fetched
 from penstock.gateway.peer_rpc.retry import retry_while_moving
@@ -22,8 +21,6 @@ from penstock.records import ControlType, RecordBatch, iter_batches, parse_contr
 from penstock.replica import Partition
 from penstock.storage import StorageError
 from penstock.vfs import Vfs, remove_tree
-
-T = TypeVar("T")
 
 PORTION_BYTES: Final = 1 << 20
 COPY_BYTES_MAX: Final = 1 << 31
@@ -103,7 +100,7 @@ class Copy:
                     f"{self._place.name} has no batch at {position}", ErrorCode.KAFKA_STORAGE_ERROR
                 )
             position = behind
-            yield _beside(self._context, partial(self._write, got.data))
+            yield beside(self._context.world, partial(self._write, got.data), _copy_error)
             if self._size > COPY_BYTES_MAX:
                 raise KafkaError(
                     f"the range has more than {COPY_BYTES_MAX} bytes, and another broker leads it. "
@@ -155,18 +152,5 @@ def remove_copies(vfs: Vfs, spans: Iterable[Span], directory: str) -> None:
             remove_tree(vfs, span.directory)
 
 
-def _beside(context: Context, work: Callable[[], T]) -> Promise[T | None]:
-    later: Promise[T | None] = Promise()
-
-    def done(result: T | None, error: Exception | None) -> None:
-        if error is None:
-            later.resolve(result)
-        else:
-            later.fail(
-                error
-                if isinstance(error, KafkaError)
-                else StorageError(f"cannot write a temporary copy: {error}")
-            )
-
-    context.world.beside(work, done)
-    return later
+def _copy_error(error: Exception) -> KafkaError:
+    return StorageError(f"cannot write a temporary copy: {error}")

@@ -38,7 +38,7 @@ from penstock.vfs import File, Vfs
 from penstock.vfs.files import DRAFT
 
 HEADER = "penstock-idempotency-key"
-"""The record's header that has the key, as text."""
+"""The record header with the key, as text."""
 
 IDEMPOTENCY_KEY_BYTES_MAX = 256
 
@@ -48,7 +48,7 @@ ENTRY_BYTES = DIGEST_BYTES + PLACE.size
 
 
 class KeyPlace(NamedTuple):
-    """Where the record with a key is, and since when."""
+    """The position and timestamp of the record with a key."""
 
     partition: int
     offset: Offset
@@ -69,16 +69,16 @@ ENTRIES_A_PAGE = CRC_AT // ENTRY_BYTES
 FENCES_MAX = 1 << 16
 BLOOM_BYTES_MAX = 1 << 20
 BLOOM_BITS_A_KEY = 10
-"""With four probes, one key in a hundred that is not there is looked for all the same."""
+"""With four probes, the false positive rate is about one in a hundred."""
 
 FILTER_BYTES_MAX = 16 << 20
-"""What `Filters` keep in memory: those of some ten million keys."""
+"""Memory of `Filters`: enough for about ten million keys."""
 
 WRITE_PAGES = 64
-"""Pages that are written at once."""
+"""Pages in one write."""
 
 _HEAD = Struct(">8sIQIIIIqq")
-"""Magic, version, then what `_Head` has."""
+"""Magic, version, then the fields of `_Head`."""
 _MAGIC = b"PENSKEYS"
 _VERSION = 1
 _PROBES = Struct(">4I")
@@ -86,7 +86,7 @@ _CRC = Struct(">I")
 
 
 class CorruptKeyFile(Exception):
-    """A key file is not what was written: it must be made anew from the log."""
+    """A damaged key file: its keys must be read from the log again."""
 
     def __init__(self, path: str, why: str) -> None:
         super().__init__(f"{path}: {why}")
@@ -97,7 +97,7 @@ class CorruptKeyFile(Exception):
 
 
 class Written(NamedTuple):
-    """What a new file has."""
+    """Summary of a key file."""
 
     entries: int
     oldest_ms: TimestampMs
@@ -125,8 +125,7 @@ class _Head(NamedTuple):
 
 
 def write_key_file(vfs: Vfs, path: str, entries: Iterable[bytes], count: int) -> Written:
-    """Write entries, which come sorted and are at most `count`, durably under a name of their own; `sync_dir` of the
-    directory is left to the caller."""
+    """Write sorted entries, at most `count`, durably to a new file. The caller syncs the directory."""
     file = vfs.open(path + DRAFT, write=True, create=True)
     try:
         file.truncate(0)
@@ -190,7 +189,7 @@ def _write(file: File, entries: Iterable[bytes], count: int) -> Written:
 
 
 def _bloom_bytes(count: int) -> int:
-    """A power of two, so that a bit is found with a mask."""
+    """Size of the Bloom filter: a power of two, so that a mask selects the bit."""
     size = 128
     while size < BLOOM_BYTES_MAX and size * 8 < count * BLOOM_BITS_A_KEY:
         size *= 2
@@ -198,7 +197,7 @@ def _bloom_bytes(count: int) -> int:
 
 
 class Filters:
-    """The filters and fences of the files that were asked last."""
+    """Cache of the filters and fences of recently used files."""
 
     def __init__(self, files: OpenFiles, bytes_max: int = FILTER_BYTES_MAX) -> None:
         self.files = files
@@ -252,14 +251,14 @@ def _read_filter(file: File) -> _Filter:
 
 
 class KeyFile:
-    """One that is asked for keys."""
+    """A key file for lookups."""
 
     def __init__(self, path: str, filters: Filters) -> None:
         self.ref = FileRef(path)
         self._filters = filters
 
     def find(self, digest: bytes) -> KeyPlace | None:
-        """The place of the key, if it is here. Damage that is met raises `CorruptKeyFile`."""
+        """The position of a key's record, if the file has the key. Raises `CorruptKeyFile`."""
         head, fences, bloom = self._filters.of(self.ref)
         mask = len(bloom) * 8 - 1
         for probe in _PROBES.unpack_from(digest):
@@ -273,7 +272,7 @@ class KeyFile:
             found = self._find_in_group(file, head, group, digest)
             if found is not None or fences[group] != prefix:
                 return found
-            group -= 1  # digests that begin alike lie on both sides of the fence
+            group -= 1  # digests with the same prefix may be on both sides of the fence
         return None
 
     def _find_in_group(self, file: File, head: _Head, group: int, digest: bytes) -> KeyPlace | None:
@@ -299,7 +298,7 @@ class KeyFile:
 
 
 def read_page(file: File, number: int) -> bytes:
-    """One page of entries, counted from 0; its CRC is right."""
+    """A page of entries, counted from 0. Checks its CRC."""
     page = file.pread(PAGE_BYTES, (1 + number) * PAGE_BYTES)
     if len(page) < PAGE_BYTES or _CRC.unpack_from(page, CRC_AT)[0] != crc32c(page[:CRC_AT]):
         raise CorruptKeyFile(file.path, f"page {number + 1}: CRC mismatch")
@@ -318,7 +317,7 @@ def read_entries(file: File) -> Iterator[bytes]:
 
 
 def read_written(vfs: Vfs, path: str) -> Written:
-    """What a file says that it has."""
+    """The summary in a file's header."""
     file = vfs.open(path)
     try:
         head = _read_head(file)
@@ -331,7 +330,7 @@ NEVER_CUT = 2**63 - 1
 
 
 class Source(NamedTuple):
-    """A file to be merged."""
+    """A file to merge."""
 
     path: str
     cuts: Mapping[str, Offset]
@@ -341,8 +340,8 @@ class Source(NamedTuple):
 def merge_key_files(
     vfs: Vfs, sources: Sequence[Source], path: str, count: int, expired_ms: TimestampMs
 ) -> Written:
-    """Write one file with all keys of others, which come oldest first and have at most `count` entries; of entries for
-    the same key the latest file's stays, and none that is older than `expired_ms`."""
+    """Merge files, given oldest first and with at most `count` entries in all, into one. Of entries with the same key
+    the newest file's is kept; entries older than `expired_ms` are dropped."""
     files = [vfs.open(source.path) for source in sources]
     try:
         streams = [
@@ -358,7 +357,7 @@ def merge_key_files(
 def _living(
     entries: Iterator[bytes], age: int, cuts: Mapping[str, Offset], expired_ms: TimestampMs
 ) -> Iterator[tuple[bytes, int, bytes]]:
-    """Entries by digest and by how late their file is."""
+    """Valid entries of a file, with digest and file number as sort keys."""
     for entry in entries:
         place = unpack_place(entry, DIGEST_BYTES)
         if place.timestamp >= expired_ms and place.offset < cuts.get(str(place.partition), NEVER_CUT):
@@ -366,7 +365,7 @@ def _living(
 
 
 def _latest(ordered: Iterator[tuple[bytes, int, bytes]]) -> Iterator[bytes]:
-    """Of neighbours with one digest the last."""
+    """The last of each run of entries with the same digest."""
     held: tuple[bytes, int, bytes] | None = None
     for each in ordered:
         if held is not None and held[0] != each[0]:

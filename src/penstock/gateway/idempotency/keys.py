@@ -1,9 +1,10 @@
-"""The idempotency keys of all topics of a node.
+"""The idempotency keys of all topics on a node.
 
-    meta/idempotency/<topic id>/keys.json          which files count, how far they cover each log
+    meta/idempotency/<topic id>/keys.json          the manifest: the valid files, and the offsets that they cover
                                 0000000007.keys    keys that are no longer in memory
 
-A topic is here from its first key on. Its id names the directory: a topic that is deleted and made again has no keys.
+A topic has a directory from its first key on. The directory is named by the topic id, so that a topic that is deleted
+and created again has no keys.
 """
 
 import logging
@@ -34,21 +35,22 @@ from penstock.vfs import read_file, remove_tree, replace_file
 logger = logging.getLogger(__name__)
 
 SAVE_INTERVAL_MS = 60_000
-"""As often as logs are checkpointed: a start reads what a minute wrote."""
+"""The interval of log checkpoints: a start reads the records of one minute."""
 
 RECENT_TOTAL_MAX = 1 << 16
-"""Keys of all topics in memory: some 12 MB. Beyond, the topic that has most of them saves its own."""
+"""Keys of all topics in memory: about 12 MB. Beyond this, the topic with the most keys saves its keys."""
 
 MARK = "idempotency.keys"
-"""The topic's setting that tells every broker that it has keys."""
+"""The topic setting that marks a topic with idempotency keys, for all brokers."""
 
 TOTAL_CHECK = 1024
-"""Keys that come between two looks at that."""
+"""New keys between two checks of `RECENT_TOTAL_MAX`."""
 
 
 class IdempotencyKeys:
     def __init__(self, context: Context) -> None:
-        """Made before anything is written to the logs: what they lost since the keys were saved shows only then."""
+        """Created before the first append to a log: only then can records that a log lost since the last save be
+        detected."""
         directory = context.replicas.directory
         self.world = context.world
         self.vfs = directory.vfs
@@ -61,14 +63,14 @@ class IdempotencyKeys:
         self._checked_at = 0
         self._timer: Timer | None = None
         self._retention: tuple[object, int] = (None, 0)
-        """With the image that it was looked up in."""
+        """The image, and the value of `idempotency.retention.ms` in it."""
         self._topics: dict[Uuid, TopicKeys] = self._load()
         directory.removable = self.removable
 
-    # -- asking ----------------------------------------------------------------------------------------
+    # -- lookup ----------------------------------------------------------------------------------------
 
     def of(self, topic: Topic) -> TopicKeys | None:
-        """The topic's keys, if all of them are known now."""
+        """The topic's keys, if all of them are loaded."""
         keys = self._topics.get(topic.id)
         return keys if keys is not None and keys.logs.is_ready(topic) else None
 
@@ -82,17 +84,17 @@ class IdempotencyKeys:
         return keys
 
     def is_open(self, topic: Topic) -> bool:
-        """Whether all keys are known now, and every broker knows that there are some."""
+        """Whether all keys are loaded, and the topic is marked."""
         return (self._is_alone or self._is_marked(topic)) and self.of(topic) is not None
 
     def begin(self, topic: Topic) -> None:
-        """Have the topic's keys read, if that is not under way."""
+        """Start to read the topic's keys, unless they are being read."""
         keys = self._topics.get(topic.id)
         if keys is None or not keys.logs.is_opening:
             self.open(topic)
 
     def may_have(self, topic: Topic) -> bool:
-        """Whether the topic has keys, here or in the logs of others."""
+        """Whether the topic has keys, on this broker or another."""
         return topic.id in self._topics or self._is_marked(topic)
 
     def _is_marked(self, topic: Topic) -> bool:
@@ -129,8 +131,8 @@ class IdempotencyKeys:
         return len(self._context.image.brokers) <= 1
 
     def _new(self, topic: Topic) -> TopicKeys:
-        """The keys of a topic of which no manifest is here. Where nobody was told of any, logs that are led here have
-        none: whoever wrote some before had told everybody first, and stopped leading after that."""
+        """The keys of a topic without a manifest on this broker. If the topic is not marked, the logs that this broker
+        leads have no keys: a previous leader marks the topic before it writes the first key."""
         path = f"{self._path}/{uuid_text(topic.id)}"
         keys = TopicKeys(self, topic.id, path, Manifest(topic.name), is_new=True)
         if not self._is_marked(topic):
@@ -155,10 +157,11 @@ class IdempotencyKeys:
         elif count < 0:
             self._checked_at = min(self._checked_at, self._recent_total)
 
-    # -- what the log may let go -----------------------------------------------------------------------
+    # -- deletion of records ---------------------------------------------------------------------------
 
     def removable(self, log: Log, end: Offset) -> Offset:
-        """How far records may be taken from a log; see `LogDirectory.removable`. What is not saved yet is, now."""
+        """The offset up to which records may be deleted from a log; see `LogDirectory.removable`. Saves keys that are
+        not saved yet."""
         topic = None if log.topic_id is None else self._context.image.topic_by_id(log.topic_id)
         if topic is None or not self.may_have(topic):
             return end
@@ -186,21 +189,21 @@ class IdempotencyKeys:
             keys.logs.open(topic).then(lambda _: keys.save(), lambda _: keys.failed())
         return covered
 
-    # -- what the clock brings -------------------------------------------------------------------------
+    # -- periodic saving -------------------------------------------------------------------------------
 
     def start(self) -> None:
-        self._later()
+        self._schedule_save()
 
     def stop(self) -> None:
         self.is_stopped = True
         if self._timer is not None:
             self._timer.cancel()
 
-    def _later(self) -> None:
-        self._timer = self.world.call_later(SAVE_INTERVAL_MS, self._look)
+    def _schedule_save(self) -> None:
+        self._timer = self.world.call_later(SAVE_INTERVAL_MS, self._save_all)
 
-    def _look(self) -> None:
-        """Forget topics that are gone, and save what is new of the others, one after the other."""
+    def _save_all(self) -> None:
+        """Remove the keys of deleted topics, and save the new keys of the others, one topic after the other."""
         for topic_id in [each for each in self._topics if self._context.image.topic_by_id(each) is None]:
             keys = self._topics.pop(topic_id)
             self.world.beside(
@@ -209,7 +212,7 @@ class IdempotencyKeys:
         if not self._is_alone:
             for topic in map(self._context.image.topic_by_id, self._topics):
                 if topic is not None and not self._is_marked(topic):
-                    self._mark(topic)  # which has keys from when this node was alone
+                    self._mark(topic)  # its keys were written while this was the only broker
         self._save_next(list(self._topics.values()))
 
     def _removed(self, keys: TopicKeys, _: None, error: Exception | None) -> None:
@@ -222,12 +225,12 @@ class IdempotencyKeys:
         if topics:
             topics.pop().save(lambda: self._save_next(topics))
         else:
-            self._later()
+            self._schedule_save()
 
-    # -- starting --------------------------------------------------------------------------------------
+    # -- start -----------------------------------------------------------------------------------------
 
     def _load(self) -> dict[Uuid, TopicKeys]:
-        """Read the manifests alone: the keys themselves are read when a topic's are first asked for."""
+        """Read the manifests only: a topic's keys are read when they are first needed."""
         if self.vfs.stat(self._path) is None:
             return {}
         topics = {}
@@ -237,7 +240,7 @@ class IdempotencyKeys:
             except ValueError:
                 continue
             path = f"{self._path}/{entry.name}"
-            manifest = self._as_logs_are(topic_id, path, self._read_manifest(topic_id, path))
+            manifest = self._without_lost_records(topic_id, path, self._read_manifest(topic_id, path))
             topics[topic_id] = TopicKeys(self, topic_id, path, manifest)
         return topics
 
@@ -252,8 +255,8 @@ class IdempotencyKeys:
     def _logs(self) -> list[Log]:
         return list(self.replicas.directory.logs.values())
 
-    def _as_logs_are(self, topic_id: Uuid, path: str, manifest: Manifest) -> Manifest:
-        """What lies behind the end of a log is void: it lost records that it had, with a disk or by hand."""
+    def _without_lost_records(self, topic_id: Uuid, path: str, manifest: Manifest) -> Manifest:
+        """Void the keys of offsets past the end of a log: the log has lost these records, with a disk or by hand."""
         ends = {
             str(log.partition.partition): log.log_end
             for log in self._logs()
@@ -264,7 +267,7 @@ class IdempotencyKeys:
             if offset > ends.get(number, 0):
                 covered[number] = cuts[number] = ends.get(number, 0)
         if not ends or not cuts:
-            return manifest  # or the topic is gone altogether
+            return manifest  # nothing is lost, or the topic is deleted
         logger.warning(
             "%s lost records that had idempotency keys: keys from offset %s on are dropped",
             manifest.topic,

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PORTION_BYTES = 4 << 20
-"""What is read at once: some ten milliseconds on a thread."""
+"""Bytes that are read in one step: about ten milliseconds on a thread."""
 
 _NAME = HEADER.encode()
 
@@ -40,12 +40,12 @@ class FoundKeys(NamedTuple):
     keys: list[tuple[bytes, Offset, TimestampMs]]
     """Digests, each with its record's offset and timestamp, in the order of the log."""
     next_offset: Offset
-    """Where to go on; the end that was asked for, where there is no more."""
+    """Where to continue; the requested end if there is nothing more."""
 
 
 def find_keys(log: Log, start: Offset, end: Offset) -> FoundKeys:
-    """The keys of a portion of the log, from an offset on and below an end; also of records before the log's start, as
-    long as their files are there."""
+    """The keys of a portion of the log, from `start` and below `end`. Includes records below the log start offset
+    whose segments still exist."""
     start = max(start, log.first_kept)
     if start >= end:
         return FoundKeys([], end)
@@ -64,8 +64,7 @@ def find_keys(log: Log, start: Offset, end: Offset) -> FoundKeys:
 
 
 def has_key(log: Log, offset: Offset, digest: bytes) -> bool:
-    """Whether the record at an offset came with this key; also where the log has no such record any more, by retention
-    or compaction, and nobody can tell."""
+    """Whether the record at an offset has this key. True if retention or compaction has removed the record."""
     if offset < log.first_kept:
         return True
     data = log.read_kept(offset, 1, visible=log.log_end)
@@ -98,20 +97,20 @@ def _collect(
 
 
 WAIT_MS_MAX = 30_000
-"""How long somebody waits for the log to be read."""
+"""How long `open` waits for the log to be read."""
 
 
 class Saver(Protocol):
-    """Who sees to it that what was read is saved."""
+    """Saves the keys that were read: `TopicKeys`."""
 
     files: TopicFiles
     recent: "RecentKeys"
 
     def save(self, then: Callable[[], None] | None = None) -> None:
-        """Save the recent keys; `then` is called when that is done, or has failed."""
+        """Save the recent keys; `then` is called when they are saved, or the attempt has failed."""
 
     def failed(self) -> None:
-        """Keys could not even be read."""
+        """The keys could not be read."""
 
 
 class LogReading:
@@ -120,28 +119,28 @@ class LogReading:
         self._topic_id = topic_id
         self._saver = saver
         self.without: dict[int, tuple[LeaderEpoch, Offset]] = {}
-        """Partitions that had no key when the first was about to be written: who led them, and up to where."""
+        """Partitions without a key before the topic's first key: their leader epoch, and the offset up to which."""
         self._topic: Topic | None = None
-        """As it was when everything had been read; with another image of it, partitions may be new here."""
+        """The topic when everything was read. In a later image it may have partitions that are new to this broker."""
         self._read: dict[int, tuple[Log, LeaderEpoch]] = {}
-        """Partitions that were read to their end, and are led since: all keys that come are noted."""
+        """Partitions that were read to their end under this leader epoch: new keys are noted as they are written."""
         self._reached: dict[int, Offset] = {}
-        """Partitions that are being read, and how far."""
+        """Partitions that are being read, and the offset reached."""
         self._waiting: list[tuple[Promise[None], Timer]] = []
-        """Who waits until everything is read, and until when."""
+        """Promises of `open`, and their timeouts."""
         self.is_opening = False
-        """Logs of partitions that are led here are being read."""
+        """Whether logs of partitions that this broker leads are being read."""
         self._is_following = False
-        """The log of a partition that is led elsewhere is being read."""
+        """Whether the log of a partition that this broker follows is being read."""
 
     @property
     def _name(self) -> str:
         return self._saver.files.manifest.topic
 
-    # -- what is read ----------------------------------------------------------------------------------
+    # -- progress --------------------------------------------------------------------------------------
 
     def is_ready(self, topic: Topic) -> bool:
-        """Whether every key in the partitions that are led here is known."""
+        """Whether every key in the partitions that this broker leads is known."""
         if topic is self._topic:
             return True
         if self._saver.files.is_new or self._unread(topic):
@@ -150,13 +149,13 @@ class LogReading:
         return True
 
     def has_read(self, partition: Partition) -> bool:
-        """Whether every key in a partition's log is known, for as long as it is led as it is now. It may be led before
-        the image says so."""
+        """Whether every key in a partition's log is known, under its current leader epoch. That may be newer than the
+        image's."""
         return self._read.get(partition.number) == (partition.log, partition.leader_epoch)
 
     def settled(self) -> dict[str, Offset]:
-        """How far the keys of each log are known, of what is on disk and committed. What is not committed yet another
-        leader may write anew."""
+        """By partition: the offset below which all keys are known, and all records are on disk and committed. Another
+        leader may replace uncommitted records."""
         replicas = self._shared.replicas
         ends: dict[str, Offset] = {}
         for number, (log, epoch) in self._read.items():
@@ -169,8 +168,8 @@ class LogReading:
                 ends[str(number)] = min(offset, partition.log.flushed, partition.high_watermark)
         return ends
 
-    def begin_anew(self) -> None:
-        """Nothing that was read counts any more."""
+    def restart(self) -> None:
+        """Forget what was read."""
         self._topic = None
         self._read.clear()
 
@@ -186,7 +185,7 @@ class LogReading:
                 unread.append(partition)
         return unread
 
-    # -- partitions that are led here ------------------------------------------------------------------
+    # -- partitions that this broker leads -------------------------------------------------------------
 
     def open(self, topic: Topic) -> Promise[None]:
         """Read the keys that no file covers. Resolved when they are known; fails if that takes too long."""
@@ -221,7 +220,7 @@ class LogReading:
             files.sweep(prepared)
 
     def _without_keys(self) -> dict[str, Offset]:
-        """How far logs are known to have no keys, if they are still led as they were then."""
+        """By partition: the offset up to which the log has no keys, if the leader epoch is still the same."""
         led = self._shared.replicas.led
         return {
             str(number): offset
@@ -230,7 +229,7 @@ class LogReading:
         }
 
     def _read_next(self, topic: Topic) -> None:
-        """Read one more partition, a portion at a time."""
+        """Read the next partition, a portion at a time."""
         if self._shared.is_stopped:
             return
         unread = self._unread(topic)
@@ -268,37 +267,37 @@ class LogReading:
                     )
                 )
 
-    # -- partitions that are led elsewhere -------------------------------------------------------------
+    # -- partitions that this broker follows -----------------------------------------------------------
 
     def read_follower(self, topic: Topic, number: int) -> None:
-        """Read what is committed of a partition that is led elsewhere, and save its keys: it is about to be deleted
-        here, and whoever leads next may be this node."""
+        """Read the committed records of a followed partition and save their keys, before the log deletes them: this
+        broker may lead the partition next."""
         if self.is_opening or self._is_following:
             return
         self._is_following = True
 
         def created(error: Exception | None) -> None:
             if error is not None:
-                self._followed_up(number, error)
+                self._followed_read(number, error)
             else:
-                self._follow_up(number)
+                self._read_followed(number)
 
         files = self._saver.files
         if files.is_new:
             files.create(Manifest(topic.name), created)
         else:
-            self._follow_up(number)
+            self._read_followed(number)
 
-    def _follow_up(self, number: int) -> None:
+    def _read_followed(self, number: int) -> None:
         partition = self._shared.replicas.held(self._topic_id, number)
         if partition is None:
             self._is_following = False
             return
         start = self._start(partition)
         end = min(partition.log.flushed, partition.high_watermark)
-        self._read_on(partition, start, max(start, end), partial(self._followed_up, number))
+        self._read_on(partition, start, max(start, end), partial(self._followed_read, number))
 
-    def _followed_up(self, number: int, error: Exception | None) -> None:
+    def _followed_read(self, number: int, error: Exception | None) -> None:
         def saved() -> None:
             self._is_following = False
             if number not in self._read:
@@ -311,10 +310,10 @@ class LogReading:
         else:
             self._saver.save(saved)
 
-    # -- either ----------------------------------------------------------------------------------------
+    # -- both ------------------------------------------------------------------------------------------
 
     def _start(self, partition: Partition) -> Offset:
-        """Where a log has to be read from; what memory has of it from there on is read anew."""
+        """The offset to read a log from. Recent keys from there on are dropped, and read again."""
         start = sound_end(self._saver.files.manifest, partition)
         self._saver.recent.forget_from(partition.number, start)
         return start
@@ -322,7 +321,7 @@ class LogReading:
     def _read_on(
         self, partition: Partition, start: Offset, end: Offset, done: Callable[[Exception | None], None]
     ) -> None:
-        """Read a log, a portion at a time; `done` when all is read, or cannot be."""
+        """Read a log, a portion at a time; `done` is called at the end, or with an error."""
         number, log = partition.number, partition.log
 
         def found(result: FoundKeys | None, error: Exception | None) -> None:

@@ -45,31 +45,31 @@ class BadManifest(Exception):
 
 
 class FileNote(msgspec.Struct, frozen=True):
-    """A key file that counts."""
+    """A valid key file."""
 
     name: str
     entries: int
     oldest_ms: TimestampMs
     newest_ms: TimestampMs
     cuts: dict[str, Offset] = {}
-    """By partition: entries from this offset on are void, because the log lost what was there."""
+    """By partition: entries from this offset on are void, because the log has lost their records."""
 
 
 class Manifest(msgspec.Struct, frozen=True):
     topic: str
-    """For people, and for the logs: the directory is named by the topic's id."""
+    """The topic's name; the directory has its id."""
     covered: dict[str, Offset] = {}
-    """By partition: every key below this offset is in the files. From here on the log has to be read."""
+    """By partition: every key below this offset is in the files. The log is read from here on."""
     files: tuple[FileNote, ...] = ()
-    """Oldest first; where two have a key, the later one counts."""
+    """Oldest first. If two files have a key, the newer one counts."""
     next_file: int = 1
     version: int = 1
     epochs: dict[str, LeaderEpoch] = {}
-    """By partition: the leader epoch of the last record that is covered. Where the log has another there, an unclean
-    election has taken back what was covered."""
+    """By partition: the leader epoch of the last covered record. If the log has another epoch there, an unclean
+    election has replaced covered records."""
 
     def encode(self) -> bytes:
-        """JSON, and before it its CRC-32C in a line of its own."""
+        """A line with the CRC-32C of the JSON, then the JSON."""
         body = msgspec.json.format(msgspec.json.encode(self), indent=1)
         return b"%08x\n" % crc32c(body) + body
 
@@ -89,8 +89,8 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 def sound_end(manifest: Manifest, partition: Partition) -> Offset:
-    """How far the files cover a log as it is now. What was saved was committed; but where an unclean election has
-    taken committed records back, another epoch begins below, and all behind that is another log.
+    """The offset up to which the files cover the log as it is now. Saved keys are of committed records, but an unclean
+    election may have replaced these: then another epoch starts below, and the files cover the log up to that.
 
         saved       epoch 3 [0 ........ 90]
         now         epoch 3 [0 .... 60] epoch 5 [60 ...... 120]      covered to 60
@@ -112,11 +112,11 @@ logger = logging.getLogger(__name__)
 SUFFIX = ".keys"
 
 MERGED_AT_ONCE_MIN = 4
-"""Fewer files are not worth writing one in their place."""
+"""Files of similar size that are worth a merge."""
 
 
 def create_manifest(vfs: Vfs, directory: str, manifest: Manifest) -> Manifest:
-    """Begin with a topic's keys: none is written to its log before this is on disk."""
+    """Create the first manifest of a topic. No key is written to its log before this is on disk."""
     make_dirs_durably(vfs, directory)
     replace_file(vfs, f"{directory}/{MANIFEST}", manifest.encode())
     return manifest
@@ -146,20 +146,20 @@ def save_key_file(
 
 
 class MergePlan(NamedTuple):
-    """Files that are to be replaced by one, and what goes without."""
+    """Files to merge into one, and files to drop."""
 
     first: int
     last: int
-    """The files from `first` up to, without, `last` are merged; none if they are the same."""
+    """The files from `first` to `last`, exclusive, are merged; none if both are equal."""
     expired_ms: TimestampMs
-    """Keys that are older have had their time."""
+    """Older keys are expired."""
     entries: int
 
 
 def plan_merge(files: Sequence[FileNote], expired_ms: TimestampMs) -> MergePlan | None:
-    """What is worth doing: files that are past their time go, and neighbours of like size become one, beginning with
-    the youngest: so there are never many, and no key is written often. A file of which most is past its time is
-    written anew."""
+    """The merge that is worth its cost, if any: of the newest files, as long as they are of similar size, so that
+    there are few files and each key is rewritten rarely; or of one file that is mostly expired. Expired files are
+    dropped."""
     total, first = 0, len(files)
     while first > 0 and (first == len(files) or files[first - 1].entries <= 2 * total):
         first -= 1
@@ -191,7 +191,7 @@ def merge_files(vfs: Vfs, directory: str, manifest: Manifest, plan: MergePlan) -
 
 
 def remove_stray_files(vfs: Vfs, directory: str, manifest: Manifest) -> None:
-    """Remove what a crash left behind."""
+    """Remove files that a crash left behind."""
     known = {MANIFEST, *(each.name for each in manifest.files)}
     with suppress(FileNotFoundError):
         for entry in vfs.list_dir(directory):
@@ -200,15 +200,14 @@ def remove_stray_files(vfs: Vfs, directory: str, manifest: Manifest) -> None:
 
 
 def remove_files(vfs: Vfs, directory: str, names: Sequence[str]) -> None:
-    """Remove files that no manifest speaks of any more; what is left after an error goes at the next start."""
+    """Remove files that are no longer in the manifest. After an error the next start removes the rest."""
     for name in names:
         with suppress(FileNotFoundError):
             vfs.remove(f"{directory}/{name}")
 
 
 def salvage_manifest(vfs: Vfs, directory: str, topic: str) -> Manifest:
-    """A manifest for the key files that are there, in place of one that is lost: they count, and the whole log is read
-    again."""
+    """A manifest of all key files in the directory, to replace a lost one. The whole log is read again."""
     notes, last = [], 0
     for entry in vfs.list_dir(directory):
         number = entry.name.removesuffix(SUFFIX)
@@ -234,7 +233,7 @@ IN_CHILD_MIN = 16_384
 """Merges of more entries than this run in a child process: on a thread they would slow the event loop."""
 
 Then = Callable[[Exception | None], None]
-"""Called when something is done, or with why it is not."""
+"""Called with None when the work is done, or with its error."""
 
 
 class Shared(Protocol):
@@ -247,7 +246,7 @@ class Shared(Protocol):
     def retention_ms(self) -> int: ...
 
     def noted(self, count: int) -> None:
-        """There are so many more recent keys, or fewer."""
+        """The number of recent keys has changed by `count`."""
 
 
 class TopicFiles:
@@ -260,31 +259,32 @@ class TopicFiles:
         *,
         is_new: bool = False,
     ) -> None:
-        """`lost` is called when a file turns out to be damaged."""
+        """`lost` is called when a file is found to be damaged."""
         self._shared = shared
         self.directory = directory
         self.manifest = manifest
         self.is_new = is_new
-        """Its manifest is not on disk yet."""
+        """Whether the manifest is not on disk yet."""
         self._is_swept = is_new
-        """What a crash left behind is gone."""
+        """Whether files that a crash left behind are removed."""
         self.opened = [self._open(each) for each in manifest.files]
-        """As in the manifest, oldest first."""
+        """The files of the manifest, oldest first."""
         self._lost = lost
         self._lost_names: set[str] = set()
-        """Files that were found to be damaged: what is being written beside may not know it."""
+        """Damaged files. A manifest that is being written on a thread may still name them."""
 
     def _open(self, note: FileNote) -> KeyFile:
         return KeyFile(f"{self.directory}/{note.name}", self._shared.filters)
 
-    # -- asking ----------------------------------------------------------------------------------------
+    # -- lookup ----------------------------------------------------------------------------------------
 
     def covered(self, number: int) -> Offset:
-        """Below this offset of a partition no key would be lost with the log."""
+        """All keys below this offset of a partition are in the files."""
         return self.manifest.covered.get(str(number), 0)
 
     def find(self, digest: bytes, expired_ms: TimestampMs) -> KeyPlace | None:
-        """Reads a page at most where the key is, and rarely one where it is not; mostly from the system's cache."""
+        """The position of a key. Reads one page of the file that has the key, and rarely one of a file that has not;
+        mostly from the page cache."""
         for note, file in zip(reversed(self.manifest.files), reversed(self.opened), strict=True):
             if note.newest_ms < expired_ms:
                 continue
@@ -301,10 +301,10 @@ class TopicFiles:
                 return place
         return None
 
-    # -- what is done beside ---------------------------------------------------------------------------
+    # -- work on threads -------------------------------------------------------------------------------
 
     def create(self, manifest: Manifest, then: Then) -> None:
-        """Put the first manifest on disk."""
+        """Write the first manifest to disk."""
 
         def created(manifest: Manifest | None, error: Exception | None) -> None:
             if manifest is not None:
@@ -315,7 +315,8 @@ class TopicFiles:
         shared.world.beside(partial(create_manifest, shared.vfs, self.directory, manifest), created)
 
     def sweep(self, then: Then) -> None:
-        """Remove what a crash left behind; before anything is written here, which no manifest speaks of at first."""
+        """Remove files that a crash left behind. Called before the first save, whose file is in no manifest at
+        first."""
         if self._is_swept:
             then(None)
             return
@@ -331,7 +332,7 @@ class TopicFiles:
         epochs: dict[str, LeaderEpoch],
         then: Then,
     ) -> None:
-        """Make one more file of keys, and note how far the logs are covered now."""
+        """Write a new file of keys, and a manifest with the new covered offsets."""
 
         def saved(manifest: Manifest | None, error: Exception | None) -> None:
             if manifest is not None:
@@ -345,7 +346,7 @@ class TopicFiles:
         shared.world.beside(work, saved)
 
     def tidy(self, then: Callable[[], None]) -> None:
-        """Merge files, if it is worth it."""
+        """Merge files, if `plan_merge` finds any."""
         shared = self._shared
         expired_ms = shared.world.now_ms() - shared.retention_ms()
         plan = plan_merge(self.manifest.files, expired_ms)
@@ -379,10 +380,10 @@ class TopicFiles:
         if error is not None:
             logger.error("merged key files of %s cannot be removed: %s", self.manifest.topic, error)
 
-    # -- which count -----------------------------------------------------------------------------------
+    # -- manifest --------------------------------------------------------------------------------------
 
     def _follow(self, manifest: Manifest) -> None:
-        """Take over what counts from now on."""
+        """Use a new manifest."""
         if any(each.name in self._lost_names for each in manifest.files):
             files = tuple(each for each in manifest.files if each.name not in self._lost_names)
             manifest = Manifest(manifest.topic, {}, files, manifest.next_file)  # all of the log is read again
@@ -394,7 +395,7 @@ class TopicFiles:
         self.manifest = manifest
 
     def _lose(self, note: FileNote, error: Exception) -> None:
-        """A file cannot be used: do without it, and have everything read that the log still has."""
+        """Drop a damaged file, and read the whole log again."""
         logger.error("%s; reading the keys of %s from its log instead", error, self.manifest.topic)
         self._lost_names.add(note.name)
         self._follow(self.manifest)

@@ -5,9 +5,9 @@
     frozen       recent keys that are being saved to a file; recent again if that fails
     files        older keys, newest file first
 
-A lookup asks in that order. Before the first lookup the logs are read from where the files end (`logs`), and again for
-a partition that this broker starts to lead. Recent keys are saved every minute, when there are many, or when the log
-wants to delete records. A file covers only what is on disk: no file knows more than the log.
+A lookup asks in that order. Before the first lookup the logs are read from the end of the files on (`logs`), and again
+for a partition that this broker starts to lead. Recent keys are saved every minute, when there are many, or before the
+log deletes records. A file covers only records on disk, so it never has a key that the log lacks.
 """
 
 import logging
@@ -25,19 +25,19 @@ from penstock.replica import ALL_IN_SYNC, Partition
 from penstock.storage import Appended
 
 WAIT_MS_MAX = 30_000
-"""How long somebody waits for what was found to be durable."""
+"""How long a lookup waits for a record that is in the log but not durable."""
 
-Where = tuple[int, Offset]
-"""A record's partition and offset."""
+PartitionOffset = tuple[int, Offset]
+"""Partition and offset of a record."""
 
 
 class ClaimKeeper(Protocol):
     def let_go(self, digest: bytes, place: KeyPlace | None) -> None:
-        """A claim is settled; with a place, if its record is in the log."""
+        """Remove a settled claim; `place` is the position of its record, if that is in the log."""
 
 
 class Claim:
-    """Somebody's right to write the record with a key: nobody else does until it is settled."""
+    """The right of one request to write the record with a key. Other requests wait until it is settled."""
 
     __slots__ = ("_digest", "_offset", "_partition", "_timestamp", "_topic_keys", "_waiting")
 
@@ -47,38 +47,38 @@ class Claim:
         self._partition: Partition | None = None
         self._offset: Offset = -1
         self._timestamp: TimestampMs = -1
-        self._waiting: list[Promise[Where]] = []
+        self._waiting: list[Promise[PartitionOffset]] = []
 
-    def join(self) -> Promise[Where]:
-        """Wait for the same outcome."""
-        later: Promise[Where] = Promise()
-        self._waiting.append(later)
-        return later
+    def join(self) -> Promise[PartitionOffset]:
+        """Wait for the position of the record. Fails with the error of its write."""
+        promise: Promise[PartitionOffset] = Promise()
+        self._waiting.append(promise)
+        return promise
 
     def staged(self, partition: Partition, offset: Offset, timestamp: TimestampMs) -> None:
         self._partition, self._offset, self._timestamp = partition, offset, timestamp
 
     @property
-    def where(self) -> Where | None:
+    def where(self) -> PartitionOffset | None:
         return None if self._partition is None else (self._partition.number, self._offset)
 
     def settled(self, error: KafkaError | None) -> None:
-        """The record is durable, or it is not known to be. If it is in the log all the same, its key counts: who tries
-        again is answered when it is durable after all."""
+        """The record is durable; or it is not known to be. If it is in the log in spite of an error, its key is kept:
+        a retry is answered when the record is durable."""
         partition = self._partition
         is_written = partition is not None and self._offset < partition.log.log_end
         number = -1 if partition is None else partition.number
         place = KeyPlace(number, self._offset, self._timestamp) if is_written else None
         self._topic_keys.let_go(self._digest, place)
-        for later in self._waiting:
+        for promise in self._waiting:
             if error is None:
-                later.resolve((number, self._offset))
+                promise.resolve((number, self._offset))
             else:
-                later.fail(error)
+                promise.fail(error)
 
 
-class Known(Promise["Where"]):
-    """A `DelayedProduce` for a record that is in the log, and perhaps not on disk."""
+class KnownRecord(Promise["PartitionOffset"]):
+    """A `DelayedProduce` for a record that is in the log, but perhaps not durable."""
 
     __slots__ = ("_number", "acks", "appended", "deadline_ms")
 
@@ -96,25 +96,26 @@ class Known(Promise["Where"]):
             self.fail(error)
 
 
-def told(partition: Partition, offset: Offset, now_ms: TimestampMs) -> Promise[Where]:
+def when_durable(partition: Partition, offset: Offset, now_ms: TimestampMs) -> Promise[PartitionOffset]:
+    """The position of a record in the log, once it is durable."""
     if offset < min(partition.log.flushed, partition.high_watermark):
-        return answered(KeyPlace(partition.number, offset, now_ms))
-    known = Known(partition.number, offset, now_ms + WAIT_MS_MAX)
+        return _resolved(KeyPlace(partition.number, offset, now_ms))
+    known = KnownRecord(partition.number, offset, now_ms + WAIT_MS_MAX)
     partition.wait_for_written(known)
     return known
 
 
-def answered(place: KeyPlace) -> Promise[Where]:
-    later: Promise[Where] = Promise()
-    later.resolve((place.partition, place.offset))
-    return later
+def _resolved(place: KeyPlace) -> Promise[PartitionOffset]:
+    promise: Promise[PartitionOffset] = Promise()
+    promise.resolve((place.partition, place.offset))
+    return promise
 
 
 RECENT_MAX = 8192
-"""Keys of a topic in memory: some 1.5 MB. Then they are saved, which takes a thread some twenty milliseconds."""
+"""Keys of a topic in memory, about 1.5 MB, beyond which they are saved: about 20 milliseconds on a thread."""
 
 RECENT_LIMIT = 16 * RECENT_MAX
-"""Keys that cannot be saved: no more are taken."""
+"""Keys of a topic in memory, beyond which new keys are rejected. Reached only if keys cannot be saved."""
 
 
 class RecentKeys:
@@ -123,10 +124,10 @@ class RecentKeys:
         self._recent: dict[bytes, bytes] = {}
         """Digest to packed place, as in files."""
         self._frozen: dict[bytes, bytes] = {}
-        """Those on their way into a file."""
+        """Keys that are being saved to a file."""
 
     def __len__(self) -> int:
-        """How many a next file would have."""
+        """Keys that the next file would have."""
         return len(self._recent)
 
     def __contains__(self, digest: bytes) -> bool:
@@ -137,14 +138,14 @@ class RecentKeys:
         return unpack_place(packed) if packed else None
 
     def are_many(self, failures: int = 0) -> bool:
-        """Whether it is time for a file; after attempts that failed, later each time."""
+        """Whether it is time to save. Each failed attempt raises the limit."""
         return len(self._recent) >= RECENT_MAX * (1 + failures)
 
     @property
     def is_full(self) -> bool:
         return len(self._recent) + len(self._frozen) >= RECENT_LIMIT
 
-    # -- keys that come --------------------------------------------------------------------------------
+    # -- new keys --------------------------------------------------------------------------------------
 
     def note(self, digest: bytes, place: KeyPlace) -> None:
         """A record with a new key was written."""
@@ -152,7 +153,8 @@ class RecentKeys:
         self._shared.noted(1)
 
     def take(self, number: int, found: FoundKeys) -> None:
-        """Note keys that the log has: of two records with one key the first counts, while it does."""
+        """Add keys that were read from the log. Of two records with the same key the first counts, until it
+        expires."""
         retention_ms = self._shared.retention_ms()
         expired_ms = self._shared.world.now_ms() - retention_ms
         recent = self._recent
@@ -165,22 +167,22 @@ class RecentKeys:
                 recent[digest] = PLACE.pack(number, offset, timestamp)
         self._shared.noted(len(recent) - before)
 
-    # -- keys that go ----------------------------------------------------------------------------------
+    # -- removal ---------------------------------------------------------------------------------------
 
     def forget_from(self, number: int, offset: Offset) -> None:
-        """Forget what there is of a partition from an offset on: the log says it anew."""
+        """Drop the keys of a partition from an offset on: they are read from the log again."""
         before = len(self._recent)
         self._recent = _without(self._recent, number, offset)
-        self._frozen = _without(self._frozen, number, offset)  # a thread may be at the old one
+        self._frozen = _without(self._frozen, number, offset)  # a thread may still read the old dict
         self._shared.noted(len(self._recent) - before)
 
     def freeze(self) -> dict[bytes, bytes]:
-        """What is to be saved now; it does not change."""
+        """The keys to save now. The returned dict no longer changes."""
         self._frozen, self._recent = self._recent, {}
         return self._frozen
 
     def thaw(self, *, is_saved: bool) -> None:
-        """The frozen ones are in a file; otherwise they are among the recent ones again."""
+        """Drop the frozen keys if they are in a file; otherwise they are recent again."""
         frozen, self._frozen = self._frozen, {}
         if is_saved:
             self._shared.noted(-len(frozen))
@@ -189,7 +191,7 @@ class RecentKeys:
 
 
 def _without(keys: dict[bytes, bytes], number: int, offset: Offset) -> dict[bytes, bytes]:
-    """The keys but those of a partition from an offset on."""
+    """The keys without those of a partition from an offset on."""
     kept = {}
     for digest, packed in keys.items():
         place = unpack_place(packed)
@@ -201,7 +203,8 @@ def _without(keys: dict[bytes, bytes], number: int, offset: Offset) -> dict[byte
 logger = logging.getLogger(__name__)
 
 FAILURES_MAX = 3
-"""After so many failed attempts to save keys the log may go its way: a full disk must be able to become empty."""
+"""Failed attempts to save keys, after which the log may delete their records: retention must be able to free a full
+disk."""
 
 
 class TopicKeys:
@@ -213,25 +216,25 @@ class TopicKeys:
         self.topic_id = topic_id
         self.recent = RecentKeys(shared)
         self.logs = LogReading(shared, topic_id, self)
-        self.files = TopicFiles(shared, directory, manifest, self.logs.begin_anew, is_new=is_new)
+        self.files = TopicFiles(shared, directory, manifest, self.logs.restart, is_new=is_new)
         self.failures = 0
-        """Attempts to save keys that failed, since the last that did not."""
+        """Failed attempts to save keys since the last success."""
         self._claims: dict[bytes, Claim] = {}
         self._is_busy = False
-        """Something is being written beside: one thing at a time."""
+        """Whether files are written or merged on a thread: one task at a time."""
         self._wants_save = False
-        """There will be more to save when that is done."""
+        """Whether to save again after that."""
         self._after_busy: list[Callable[[], None]] = []
-        """Who is to be called then."""
+        """Callbacks of that save."""
 
     def __repr__(self) -> str:
         files = self.files
         return f"<TopicKeys {files.manifest.topic} {len(self.recent)} recent, {len(files.opened)} files>"
 
-    # -- asking ----------------------------------------------------------------------------------------
+    # -- lookup ----------------------------------------------------------------------------------------
 
-    def find(self, digest: bytes, now_ms: TimestampMs) -> Promise[Where] | None:
-        """Where the record with a key is, once it is durable, or what became of it; None for a key that is new."""
+    def find(self, digest: bytes, now_ms: TimestampMs) -> Promise[PartitionOffset] | None:
+        """The position of the record with a key, once it is durable; None for a new key."""
         claim = self._claims.get(digest)
         if claim is not None:
             return claim.join()
@@ -240,8 +243,8 @@ class TopicKeys:
             return None
         partition = self._shared.replicas.led(self.topic_id, place.partition)
         if partition is None:
-            # Led elsewhere: what was saved was committed, and is where it was. Of the rest its leader knows.
-            return answered(place) if place.offset < self.files.covered(place.partition) else None
+            # Another broker leads the partition. Saved keys are of committed records; the leader knows the others.
+            return _resolved(place) if place.offset < self.files.covered(place.partition) else None
         if place.offset >= partition.log.log_end:
             logger.warning(
                 "%s: dropped an idempotency key with offset %d, beyond the log end offset %d",
@@ -251,8 +254,8 @@ class TopicKeys:
             )
             return None
         if partition.isr is not None and not has_key(partition.log, place.offset, digest):
-            return None  # another leader wrote something else there
-        return told(partition, place.offset, now_ms)
+            return None  # another leader has written another record at this offset
+        return when_durable(partition, place.offset, now_ms)
 
     def _find(self, digest: bytes, now_ms: TimestampMs) -> KeyPlace | None:
         expired_ms = now_ms - self._shared.retention_ms()
@@ -260,13 +263,13 @@ class TopicKeys:
         return place if place is not None and place.timestamp >= expired_ms else None
 
     def knows(self, digest: bytes) -> bool:
-        """Whether somebody has come with this key, as far as memory says."""
+        """Whether the key is claimed or recent: files are not asked."""
         return digest in self._claims or digest in self.recent
 
-    # -- new ones --------------------------------------------------------------------------------------
+    # -- claims ----------------------------------------------------------------------------------------
 
     def claim(self, digest: bytes) -> Claim:
-        """The right to write the record with a key that is new."""
+        """Claim a new key, before its record is written."""
         if self.recent.is_full:
             raise KafkaError(
                 f"idempotency keys of {self.files.manifest.topic} cannot be saved, and too many are in memory",
@@ -276,7 +279,7 @@ class TopicKeys:
         return claim
 
     def let_go(self, digest: bytes, place: KeyPlace | None) -> None:
-        """A claim is settled; with a place, if its record is in the log."""
+        """Remove a settled claim; `place` is the position of its record, if that is in the log."""
         del self._claims[digest]
         if place is not None:
             self.recent.note(digest, place)
@@ -286,8 +289,7 @@ class TopicKeys:
     # -- saving ----------------------------------------------------------------------------------------
 
     def save(self, then: Callable[[], None] | None = None) -> None:
-        """Save the recent keys, if there is anything that is not saved yet; `then` is called when that is done, or has
-        failed."""
+        """Save the recent keys, if there are any; `then` is called when they are saved, or the attempt has failed."""
         if self._is_busy:
             self._wants_save = True
             if then is not None:
@@ -315,7 +317,7 @@ class TopicKeys:
             self._go_on()
 
     def _go_on(self) -> None:
-        """With what had to wait for the disk."""
+        """Start the save that waited for the last task."""
         self._is_busy = False
         waiting, self._after_busy = self._after_busy, []
         if self._wants_save:
@@ -323,12 +325,12 @@ class TopicKeys:
             self.save(partial(_call_all, waiting))
 
     def failed(self) -> None:
-        """Its keys could not even be read."""
+        """The keys could not be read: counts as a failed save."""
         self.failures += 1
 
     def _coverable(self) -> dict[str, Offset]:
-        """How far the files will cover each log, once the recent keys are among them: what is on disk and committed,
-        has been read, and is not still being settled."""
+        """The offsets that the files will cover once the recent keys are saved: all below is on disk, committed, and
+        read, and has no open claim."""
         covered = self.files.manifest.covered | self.logs.settled()
         for claim in self._claims.values():
             if claim.where is not None:
@@ -337,7 +339,7 @@ class TopicKeys:
         return covered
 
     def _epochs(self, covered: dict[str, Offset]) -> dict[str, LeaderEpoch]:
-        """The leader epoch of the last record that each log is covered to."""
+        """By partition: the leader epoch of the last covered record."""
         known = self.files.manifest.epochs
         found = {}
         for number, offset in covered.items():

@@ -255,13 +255,14 @@ def read(data: bytes) -> Any:
         raise KafkaError(f"malformed request between brokers: {error}", ErrorCode.INVALID_REQUEST) from error
 
 
-def write_reply(answer: Any) -> bytes:
-    if isinstance(answer, Conflict):
-        assignments: Mapping[str, Sequence[int]] | None = answer.assignments
-        return _encode((CONFLICT, answer.code, str(answer), assignments))
-    if isinstance(answer, KafkaError):
-        return _encode((REFUSAL, int(answer.code), str(answer)))
-    return _encode((ANSWER, answer))
+def write_reply(reply: Any) -> bytes:
+    return _encode((ANSWER, reply))
+
+
+def write_error(error: KafkaError | Conflict) -> bytes:
+    if isinstance(error, Conflict):
+        return _encode((CONFLICT, error.code, str(error), error.assignments))
+    return _encode((REFUSAL, int(error.code), str(error)))
 
 
 def read_reply(request: Any, data: bytes) -> Any:

@@ -54,7 +54,7 @@ class PeerService:
             if not isinstance(error, KafkaError | Conflict):
                 logger.error("a request of another broker failed", exc_info=error)
                 error = KafkaError(f"{type(error).__name__}: {error}")
-            answer.resolve(messages.write_reply(error))
+            answer.resolve(messages.write_error(error))
 
         RunningSteps(
             self._answers[type(asked)](session, asked),

@@ -5,15 +5,14 @@ by. What only memory has to say is looked at on the loop, at one moment for all 
 (a sealed segment's indexes are on disk alone) is read beside it.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from msgspec import Struct
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset, TopicPartition, uuid_text
-from penstock.base.promise import Promise
-from penstock.base.steps import Steps
+from penstock.base.steps import Steps, beside
 from penstock.gateway.shared.topics import find_topic
 from penstock.handlers.support.context import Context
 from penstock.metadata import Broker, Resource, ResourceType, Topic, describe, log_settings
@@ -46,8 +45,6 @@ SOURCES = {
     Source.DEFAULT: "default",
 }
 """Names of the sources, the same as in `GET /topics/{topic}/configs`."""
-
-T = TypeVar("T")
 
 
 # -- what is shown ----------------------------------------------------------------------------------------
@@ -251,8 +248,8 @@ def view_partitions(
 ) -> Steps[list[PartitionView]]:
     """Some partitions of a topic, as far as this node has them."""
     glimpses = list(_glimpse(context, topic, wanted, numbers))
-    views: list[PartitionView] = yield _beside(
-        context, lambda: [_view_partition(each, wanted) for each in glimpses]
+    views: list[PartitionView] = yield beside(
+        context.world, lambda: [_view_partition(each, wanted) for each in glimpses], _index_error
     )
     return views
 
@@ -357,23 +354,10 @@ def _glimpse_partition(
 # -- beside the loop --------------------------------------------------------------------------------------
 
 
-def _beside(context: Context, work: Callable[[], T]) -> Promise[T]:
-    later: Promise[T] = Promise()
-
-    def done(result: T | None, error: Exception | None) -> None:
-        if error is None:
-            later.resolve(result)  # type: ignore[arg-type]  # None only if the work gives that
-        elif isinstance(error, OSError):
-            later.fail(StorageError(f"cannot read an index: {error.strerror or error}"))
-        else:
-            later.fail(
-                error
-                if isinstance(error, KafkaError)
-                else KafkaError(str(error), ErrorCode.UNKNOWN_SERVER_ERROR)
-            )
-
-    context.world.beside(work, done)
-    return later
+def _index_error(error: Exception) -> KafkaError:
+    if isinstance(error, OSError):
+        return StorageError(f"cannot read an index: {error.strerror or error}")
+    return KafkaError(str(error), ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
 def _view_partition(glimpse: _Glimpse, wanted: ViewLimits) -> PartitionView:
