@@ -18,7 +18,6 @@ from penstock.coordinator.groups.requests import (
 from penstock.gateway.membership import Conflict, Consumed, Members
 from penstock.gateway.membership.http_members import SESSION_MS
 from penstock.gateway.shared.new_records import append
-from penstock.gateway.shared.topics import find_partition
 from penstock.handlers.support.context import Session
 from penstock.records import build_batch
 
@@ -143,7 +142,7 @@ class Door:
 
     def write(self, partition: int, *values: bytes, topic: str = "orders") -> None:
         batch = build_batch([(None, value, self.world.now_ms()) for value in values])
-        written = append(self.context, find_partition(self.context, topic, partition), batch)
+        written = append(self.context, self.context.replicas.find(topic, partition), batch)
         self.world.run_until(lambda: written.is_settled)
         assert written.error is None
 

@@ -38,10 +38,10 @@ from penstock.handlers.support.context import Context
 from penstock.vfs import File, remove_tree
 
 BEGINNING_MS: Final = 10_000
-"""How long the size, and more of the end, may be asked for after the end was: readers do that at once."""
+"""How long after a request for the end a request for the size, or a longer end, continues the read."""
 
 REMEMBERED_MS: Final = 3_600_000
-"""How long a read is known after its last request. Its file goes sooner: what it asks for then may have changed."""
+"""How long a read is remembered after its last request. Its file is removed sooner, and may then differ."""
 
 
 class FilePart(Enum):
@@ -55,13 +55,13 @@ class FilePart(Enum):
 
 
 class FileRequest(NamedTuple):
-    """What of a file a request wants."""
+    """The part of a file that a request asks for."""
 
     kind: FilePart = FilePart.WHOLE
     length: int = 0
-    """Of an end."""
+    """Length of the end, in bytes."""
     tags: tuple[str, ...] = ()
-    """Those that it names, as they stand in `ETag`. None of the others will do."""
+    """The tags that the request accepts, in the form of `ETag`."""
 
 
 class FileRead(NamedTuple):
@@ -74,7 +74,7 @@ class FileRead(NamedTuple):
     used_ms: TimestampMs
 
     def has(self, asked: FileRequest, now_ms: TimestampMs) -> bool:
-        """Whether a request is one of them, by what it wants alone."""
+        """Whether a request without a tag belongs to this read."""
         if now_ms >= self.used_ms + REMEMBERED_MS:
             return False
         is_beginning = self.begun.kind is FilePart.END and now_ms < self.begun_ms + BEGINNING_MS
@@ -90,29 +90,29 @@ class FileRead(NamedTuple):
 logger = logging.getLogger(__name__)
 
 KEPT_MS: Final = 60_000
-"""How long a file stays after it was last asked for."""
+"""How long a file is kept after its last request."""
 KEPT_BYTES_MAX: Final = 4 << 30
 WAITING_MAX: Final = 32
-"""Files that wait to be made; who wants one more is told to come again."""
+"""Files that wait to be made, beyond which requests get 503."""
 READS_MAX: Final = 1024
-"""Of which it is known what their next request means."""
+"""Reads that are remembered."""
 
 NEEDS: Final = ("pyarrow", "pyspark", "numpy")
-"""What a child imports; it comes with the extra `spark`."""
+"""Modules that the child process imports; the extra `spark` installs them."""
 
 
 class Export(NamedTuple):
-    """A file that is there."""
+    """A finished file."""
 
     wanted: ExportSpec
     made: ExportedFile
     path: str
     tag: str
-    """For `ETag`: another range, another tag."""
+    """For `ETag`: each range has another tag."""
 
 
 class _Kept:
-    """A file that is there, or on its way."""
+    """A finished or unfinished file."""
 
     def __init__(self, path: str, tag: str) -> None:
         self.path = path
@@ -126,30 +126,31 @@ class Exports:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._kept: OrderedDict[ExportSpec, _Kept] = OrderedDict()
-        """The one that was last asked for is last."""
+        """The most recently used is last."""
         self._queue: list[ExportSpec] = []
         self._is_making = False
         self._reads: OrderedDict[Hashable, FileRead] = OrderedDict()
-        """The last one of each reader; the one that was last asked for is last."""
+        """The last read of each reader; the most recently used is last."""
         self._timer: Timer | None = None
         self._directory: str | None = None
         self._count = 0
 
     def start(self) -> None:
-        """Nothing is made before somebody asks for it."""
+        """Nothing to do before the first request."""
 
     def stop(self) -> None:
-        """Leave nothing behind."""
+        """Remove all files."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         for wanted in list(self._kept):
             self._drop(wanted)
 
-    # -- asking ----------------------------------------------------------------------------------------
+    # -- requests --------------------------------------------------------------------------------------
 
     def going_on(self, reader: Hashable, asked: FileRequest, topic_id: bytes) -> ExportSpec | None:
-        """What the reader reads already, if it goes on with that, the topic is the same, and the file is there."""
+        """The file of the reader's last read, if the request continues it, the topic is the same, and the file
+        exists."""
         read = self._reads.get(reader)
         kept = None if read is None else self._kept.get(read.wanted)
         if read is None or kept is None or kept.made is None or read.wanted.topic_id != topic_id:
@@ -159,7 +160,7 @@ class Exports:
         return read.wanted if read.has(asked, self._context.world.now_ms()) else None
 
     def span(self, wanted: OffsetRange) -> Steps[Span]:
-        """Where a child finds a range; copied here, if it is nowhere on this node."""
+        """The segments of a range for the child process; fetched to a temporary copy if this broker has no replica."""
         _check_installed()
         return (yield from find_span(self._context, *wanted, self._new_copy))
 
@@ -168,7 +169,7 @@ class Exports:
         return f"{self._prepare()}/{self._count}.copy"
 
     def get(self, reader: Hashable, wanted: ExportSpec, asked: FileRequest = FileRequest()) -> Steps[Export]:  # noqa: B008
-        """The file, made now if it is not there."""
+        """The file; created if it does not exist."""
         _check_installed()
         try:
             is_going_on = self._is_going_on(reader, wanted, asked)
@@ -194,8 +195,8 @@ class Exports:
         return Export(wanted, kept.made, kept.path, kept.tag)
 
     def _is_going_on(self, reader: Hashable, wanted: ExportSpec, asked: FileRequest) -> bool:
-        """Whether the request is of the reader's last read. Refused where that was about another file, which is gone:
-        a part of this one would be taken for a part of that."""
+        """Whether the request continues the reader's last read. Raises 410 if that was of another file, which is
+        removed: the client would mix parts of both."""
         read = self._reads.get(reader)
         if read is None:
             return False
@@ -217,14 +218,14 @@ class Exports:
         try:
             yield later
         finally:
-            if later in kept.waiting:  # the client went: what nobody waits for need not be made
+            if later in kept.waiting:  # the client has disconnected: without others, the file is not needed
                 kept.waiting.remove(later)
                 if not kept.waiting and wanted in self._queue:
                     self._queue.remove(wanted)
                     self._drop(wanted)
 
     def open(self, export: Export) -> File:
-        """To read from; it stays readable when the file goes."""
+        """Open the file. It stays readable after its removal."""
         return self._context.replicas.directory.vfs.open(export.path)
 
     # -- making ----------------------------------------------------------------------------------------
@@ -242,7 +243,7 @@ class Exports:
         return kept
 
     def _prepare(self) -> str:
-        """The directory for files; what a former life left there goes."""
+        """The directory of files. On first use, files of an earlier process are removed."""
         if self._directory is None:
             directory = self._context.replicas.directory
             path = f"{directory.layout.meta}/exports"
@@ -303,7 +304,7 @@ class Exports:
     # -- keeping ---------------------------------------------------------------------------------------
 
     def _expire(self) -> None:
-        """Drop what nobody asked for lately, and where there is too much, the oldest but not the last."""
+        """Drop files without a recent request; and the oldest beyond `KEPT_BYTES_MAX`, but never the newest."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

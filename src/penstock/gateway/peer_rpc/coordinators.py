@@ -1,4 +1,4 @@
-"""Groups, wherever they are coordinated."""
+"""Requests to groups, whichever broker coordinates them."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def coordinator_of(context: Context, group: str) -> int | None:
-    """The broker that coordinates a group; None for this one, which then says itself what is wrong."""
+    """The broker that coordinates a group; None for this one, or if there is no other."""
     topic = context.image.topics.get(OFFSETS_TOPIC)
     if topic is None or is_alone(context):
         return None
@@ -34,7 +34,7 @@ def coordinator_of(context: Context, group: str) -> int | None:
 def at_coordinator(
     context: Context, session: Session, group: str, asked: Any, here: Callable[[], Steps[T]], wait_ms: int = 0
 ) -> Steps[T]:
-    """Have a group's coordinator do something: `here` if it is this node, otherwise what is asked is sent to it."""
+    """Run `here` if this broker coordinates the group; otherwise send the request to the coordinator."""
 
     def attempt() -> Steps[Any]:
         broker_id = coordinator_of(context, group)
@@ -51,7 +51,7 @@ def at_coordinator(
 
 
 def ask_group(context: Context, group: str, request: Request) -> Steps[Any]:
-    """What a group's coordinator answers; as `GroupCoordinatorService.handle`, the reply says what is wrong."""
+    """The reply of a group's coordinator. As with `GroupCoordinatorService.handle`, errors are codes in the reply."""
     until_ms = context.world.now_ms() + PATIENCE_MS
     while True:
         reply = yield _ask_once(context, group, request)
@@ -78,7 +78,7 @@ def _ask_once(context: Context, group: str, request: Request) -> Promise[Any]:
 
 
 def list_groups(context: Context, request: ListGroups) -> Steps[ListReply]:
-    """Of all coordinators. One that does not answer is an error: its groups would seem to be gone."""
+    """The groups of all coordinators. Fails if one does not answer: its groups would be missing."""
     others = [
         each
         for each, broker in sorted(context.image.brokers.items())
@@ -89,11 +89,11 @@ def list_groups(context: Context, request: ListGroups) -> Steps[ListReply]:
     for each in asked:
         replies += ((yield each),)
     code = next((each.code for each in replies if each.code is not ErrorCode.NONE), ErrorCode.NONE)
-    # A group that moves just now may be told by both.
+    # A group that moves to another coordinator may be in two replies.
     found: dict[str, ListedGroup] = {each.group: each for reply in replies for each in reply.groups}
     return ListReply(code, tuple(found.values()))
 
 
 def _number(group: str) -> int:
-    """The same for the same group: what is asked about it is answered in its order."""
+    """The same for the same group, so that its requests share a connection and stay in order."""
     return partition_for(group, 1 << 16)

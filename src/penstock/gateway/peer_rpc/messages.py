@@ -18,29 +18,31 @@ from penstock.coordinator.groups import requests as groups
 from penstock.gateway.shared.log_inspection import PartitionView
 
 Assignments: TypeAlias = Mapping[str, Sequence[int]]
-"""Partitions by topic; a topic of which the member has none now, too."""
+"""Partitions by topic, including topics without an assigned partition."""
 
 
 class Conflict(Exception):
+    """A request that conflicts with the state of the group. HTTP clients get it as 409, with this code."""
+
     def __init__(self, code: str, message: str, assignments: Assignments | None = None) -> None:
         super().__init__(message)
         self.code = code
         self.assignments = assignments
-        """What the member has now; None where nobody said who asks, or it is no member."""
+        """The member's current assignment; None if the request names no member of the group."""
 
 
 ANSWER, REFUSAL, CONFLICT = 0, 1, 2
 
 
 class _Message(msgspec.Struct, array_like=True, frozen=True):
-    """Written as a list, so that what a newer node has more is passed over."""
+    """Encoded as a list, so that further fields of a newer release are ignored."""
 
 
 # -- partitions ------------------------------------------------------------------------------------------------
 
 
 class RecordToWrite(_Message, frozen=True):
-    """A record to be written."""
+    """A record of a `Write`."""
 
     partition: int
     key: bytes | None
@@ -50,7 +52,7 @@ class RecordToWrite(_Message, frozen=True):
 
 
 class Write(_Message, frozen=True):
-    """To the leader of the partitions."""
+    """Write records, as the leader of their partitions."""
 
     topic: str
     topic_id: Uuid
@@ -58,18 +60,19 @@ class Write(_Message, frozen=True):
 
 
 class WriteResult(_Message, frozen=True):
-    """What became of a record."""
+    """The position or the error of a record."""
 
     partition: int
     offset: Offset
     code: int = 0
     message: str = ""
     is_in_doubt: bool = False
-    """It failed, and may be written all the same."""
+    """The record may be written in spite of the error."""
 
     @property
     def error(self) -> KafkaError | None:
-        """What is wrong. Whoever sends a record knows its partition: who does not is behind."""
+        """The error, if any. A partition that the receiver does not know is retriable: its metadata is behind the
+        sender's."""
         if not self.code:
             return None
         code = _code(self.code)
@@ -79,26 +82,26 @@ class WriteResult(_Message, frozen=True):
 
 
 class FindKeys(_Message, frozen=True):
-    """Which of these idempotency keys a node knows."""
+    """Find records with these idempotency keys."""
 
     topic_id: Uuid
     digests: tuple[bytes, ...]
 
 
 KeyPlaces: TypeAlias = list[tuple[int, Offset] | None]
-"""Partition and offset of each; None where it is not known."""
+"""Partition and offset of each key's record; None for an unknown key."""
 
 
 class GetBounds(_Message, frozen=True):
-    """Where partitions begin and end, to their leader."""
+    """Get the offsets of partitions, from their leader."""
 
     partitions: tuple[tuple[Uuid, int], ...]
     times: tuple[TimestampMs, ...] = ()
-    """For each of these, the first record that is as late."""
+    """Timestamps: for each, the offset of the first record at or after it."""
 
 
 class Bounds(_Message, frozen=True):
-    """A partition, as its leader sees it."""
+    """Offsets and size of a partition, as its leader has them."""
 
     log_start: Offset
     last_stable: Offset
@@ -107,7 +110,7 @@ class Bounds(_Message, frozen=True):
     size_bytes: int
     segments: int
     found: tuple[Offset | None, ...] = ()
-    """The offset for each time that was asked for; None where no record is as late."""
+    """The offset for each of the requested times; None if no record is that late."""
 
 
 class BoundsResult(_Message, frozen=True):
@@ -117,7 +120,8 @@ class BoundsResult(_Message, frozen=True):
 
     @property
     def error(self) -> KafkaError:
-        """Why there are none. Who asks knows the partition: who does not is behind."""
+        """The error, if there are no bounds. A partition that the receiver does not know is retriable: its metadata is
+        behind the sender's."""
         code = _code(self.code)
         if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             code = ErrorCode.LEADER_NOT_AVAILABLE
@@ -125,7 +129,7 @@ class BoundsResult(_Message, frozen=True):
 
 
 class View(_Message, frozen=True):
-    """A topic's partitions opened up, of those that the node leads."""
+    """Inspect the logs of partitions that the receiver leads."""
 
     topic_id: Uuid
     numbers: tuple[int, ...]
@@ -217,7 +221,7 @@ CALLS: Final[Mapping[str, _Call]] = {
     "DeleteGroups": _group_call(groups.DeleteGroups),
     "ConsumerGroupDescribe": _group_call(groups.ConsumerGroupDescribe),
 }
-"""By the kind that is on the wire."""
+"""By the kind on the wire."""
 
 _KINDS = {call.request: kind for kind, call in CALLS.items()}
 

@@ -1,10 +1,10 @@
-"""Being told when partitions that other brokers lead have more to read.
+"""Watches partitions that other brokers lead, with one long-polling Fetch to each leader.
 
     watchers --> partitions --> one Fetch to each leader, which waits there until one of them has more
 
-A watcher is told what a local partition would tell it, as soon as the leader says so. One that is new is part of the
-next fetch, at most `WAIT_MS` later. What the fetch brings is kept for whoever reads on from there, which is what
-watchers mostly do.
+A watcher gets the same calls as from a local partition, when the response arrives. A new watcher is part of the next
+fetch, at most `WAIT_MS` later. The fetched batches are kept for a reader that continues at that offset, as most
+watchers do.
 """
 
 from typing import Final, NamedTuple
@@ -19,18 +19,18 @@ from penstock.wire.fetch_client import FetchResponse, fetch_body, read_fetch_res
 from penstock.wire.request import Request
 
 WAIT_MS: Final = 200
-"""How long a fetch waits at the leader. Who is new waits for the one that is under way."""
+"""How long a fetch waits at the leader. A new watcher waits for the end of the current fetch."""
 
 RETRY_MS: Final = 50
 TIMEOUT_MS: Final = 10_000
 
 BYTES_MAX: Final = 1 << 20
-"""Of one fetch, and of its first batch as much as that has."""
+"""Limit of one fetch; its first batch may be larger."""
 
 PARTITION_BYTES: Final = 1 << 16
 READ_COMMITTED: Final = 1
 VERSION_MIN: Final = 13
-"""From here on topics go by id: a topic that was made anew is not taken for its former self."""
+"""The first version with topic ids: a topic that was deleted and created again is another topic."""
 
 _PURPOSE: Final = "doors-watching"
 
@@ -38,10 +38,10 @@ Key = tuple[Uuid, int]
 
 
 class Fetched(NamedTuple):
-    """Some batches of a partition, and how it was when they were read."""
+    """Batches of a partition, and its offsets when they were read."""
 
     offset: Offset
-    """What was asked for: the first batch may begin before it."""
+    """The requested offset: the first batch may begin before it."""
     data: bytes
     aborted: list[AbortedTransaction]
     last_stable: Offset
@@ -51,7 +51,7 @@ class Fetched(NamedTuple):
 def fetch_request(
     wanted: dict[Key, Offset], *, wait_ms: int, partition_bytes: int, bytes_max: int
 ) -> Request[FetchResponse]:
-    """Committed records of partitions, each from an offset on."""
+    """A Fetch of committed records of partitions, each from an offset."""
     by_topic: dict[Uuid, list[FetchPartition]] = {}
     for (topic_id, number), offset in wanted.items():
         asked = FetchPartition(number, NO_EPOCH, offset, NO_EPOCH, -1, partition_bytes)
@@ -66,7 +66,7 @@ def fetch_request(
 
 
 def fetched(offset: Offset, result: FetchResult) -> Fetched:
-    """What a result says, kept beyond the buffer that it came in."""
+    """A copy of a fetch result, independent of the receive buffer."""
     return Fetched(
         offset,
         bytes(result.records or b""),
@@ -81,7 +81,7 @@ class _Watched:
 
     def __init__(self, at: Offset) -> None:
         self.at = at
-        """Watchers have been told of everything below."""
+        """Watchers are notified of everything below this offset."""
         self.recent: Fetched | None = None
         self.watchers: dict[DelayedFetch, None] = {}
 
@@ -100,7 +100,7 @@ class RemoteWatcher:
         self._watched.clear()
 
     def watch(self, key: Key, watcher: DelayedFetch, known_end: Offset) -> None:
-        """Have a watcher told when there is more than it knows of."""
+        """Notify a watcher when there are records past `known_end`."""
         watched = self._watched.get(key)
         if watched is None:
             watched = self._watched[key] = _Watched(known_end)
@@ -116,12 +116,12 @@ class RemoteWatcher:
                 del self._watched[key]
 
     def recent(self, key: Key, offset: Offset) -> Fetched | None:
-        """What was brought of a partition lately, if it begins there."""
+        """The batches of the last fetch, if they begin at `offset`."""
         watched = self._watched.get(key)
         found = None if watched is None else watched.recent
         return found if found is not None and found.offset == offset and found.data else None
 
-    # -- asking ----------------------------------------------------------------------------------------
+    # -- fetches ---------------------------------------------------------------------------------------
 
     def _soon(self, delay_ms: float) -> None:
         if not self._is_coming and not self._is_stopped:
@@ -129,7 +129,7 @@ class RemoteWatcher:
             self._context.world.call_later(delay_ms, self._ask_all)
 
     def _ask_all(self) -> None:
-        """Have a fetch under way at each leader of something that is watched."""
+        """Start a fetch at each leader of a watched partition without one."""
         self._is_coming = False
         if self._is_stopped:
             return
@@ -139,7 +139,7 @@ class RemoteWatcher:
             topic = image.topic_by_id(key[0])
             placed = None if topic is None else topic.partitions.get(key[1])
             if placed is None or placed.leader == self._context.node_id:
-                self._tell_changed(key)  # it is gone, or here
+                self._notify_changed(key)  # it is deleted, or this broker leads it
             elif placed.leader >= 0:
                 by_leader.setdefault(placed.leader, {})[key] = watched.at
             else:
@@ -174,12 +174,12 @@ class RemoteWatcher:
         )
 
     def _take(self, key: Key, wanted: dict[Key, Offset], result: FetchResult) -> bool:
-        """Tell watchers of what a result brought; whether the partition could be asked."""
+        """Notify watchers of new records in a result. Return False for an error."""
         watched = self._watched.get(key)
         if watched is None or key not in wanted:
             return True
         if result.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            self._tell_changed(key)
+            self._notify_changed(key)
             return True
         if result.error_code:
             return False
@@ -191,7 +191,7 @@ class RemoteWatcher:
                 watcher.decided()
         return True
 
-    def _tell_changed(self, key: Key) -> None:
+    def _notify_changed(self, key: Key) -> None:
         watched = self._watched.pop(key, None)
         for watcher in list(watched.watchers if watched is not None else ()):
             watcher.changed()

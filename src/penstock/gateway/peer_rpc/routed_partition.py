@@ -53,7 +53,7 @@ class RoutedPartition:
         self.topic_id = topic_id
         self.number = number
         self._bounds = _NOTHING
-        """As they were last told, while it is led elsewhere."""
+        """The offsets that the leader reported last, while another broker leads the partition."""
 
     def __repr__(self) -> str:
         return f"<RoutedPartition {self.name}>"
@@ -84,7 +84,8 @@ class RoutedPartition:
 
     @property
     def leader(self) -> int:
-        """The broker that leads it, which is not this one; raises where there is none, or the topic is gone."""
+        """The broker that leads the partition, if it is another one. Raises if there is none, or the topic is
+        deleted."""
         topic = self._context.image.topic_by_id(self.topic_id)
         placed = None if topic is None else topic.partitions.get(self.number)
         if placed is None:
@@ -98,7 +99,7 @@ class RoutedPartition:
         leader: int = placed.leader
         return leader
 
-    # -- where it begins and ends ----------------------------------------------------------------------
+    # -- offsets ---------------------------------------------------------------------------------------
 
     @property
     def log_start(self) -> Offset:
@@ -120,19 +121,19 @@ class RoutedPartition:
         here = self.here
         return self._bounds.log_end if here is None else here.log.log_end
 
-    def told(self, bounds: Bounds) -> None:
+    def update_bounds(self, bounds: Bounds) -> None:
         self._bounds = bounds
 
     def freshen(self, offset: Offset) -> Steps[None]:
-        """Have the ends be as they are now, for who reads on at an offset."""
+        """Update the offsets for a read at `offset`, if another broker leads the partition."""
         if self.here is None:
             recent = peer_rpc_of(self._context).watcher.recent(self.key, offset)
             if recent is None:
                 yield from look_up_bounds(self._context, [self])
             else:
-                self._told(recent)
+                self._update_from_fetch(recent)
 
-    def _told(self, got: Fetched) -> None:
+    def _update_from_fetch(self, got: Fetched) -> None:
         before = self._bounds
         self._bounds = Bounds(
             max(got.log_start, 0),
@@ -143,13 +144,13 @@ class RoutedPartition:
             before.segments,
         )
 
-    # -- its records -----------------------------------------------------------------------------------
+    # -- records ---------------------------------------------------------------------------------------
 
     def fetch(self, offset: Offset, bytes_max: int) -> Steps[Fetched]:
-        """Batches from another broker; raises what it says. An offset outside of the log is OFFSET_OUT_OF_RANGE."""
+        """Fetch batches from the leader. Raises its error: OFFSET_OUT_OF_RANGE for an offset outside of the log."""
         recent: Fetched | None = peer_rpc_of(self._context).watcher.recent(self.key, offset)
         if recent is not None:
-            self._told(recent)
+            self._update_from_fetch(recent)
             return recent
         request = fetch_request({self.key: offset}, wait_ms=0, partition_bytes=bytes_max, bytes_max=bytes_max)
         response: FetchResponse = yield self._context.broker_client.send(
@@ -162,11 +163,11 @@ class RoutedPartition:
                 f"{self.name} cannot be read at {offset}: {ErrorCode(code).name}", ErrorCode(code)
             )
         got = fetched(offset, results[0])
-        self._told(got)
+        self._update_from_fetch(got)
         return got
 
     def read(self, offset: Offset, *, records_max: int, bytes_max: int) -> Steps[Portion]:
-        """As `reading.read`; of a partition that is led elsewhere as much as it says that there is."""
+        """As `reading.read`. From another leader, at most what one fetch returns."""
         here = self.here
         if here is not None:
             return read(here, offset, records_max=records_max, bytes_max=bytes_max)
@@ -179,7 +180,7 @@ class RoutedPartition:
     # -- waiting for more ------------------------------------------------------------------------------
 
     def watch(self, watcher: DelayedFetch) -> None:
-        """Have a watcher told of more; `changed` when it is to look where the partition is now."""
+        """Notify a watcher of new records. Its `changed` is called when the leader changes."""
         here = self.here
         if here is not None:
             here.watch(watcher)
@@ -195,7 +196,7 @@ class RoutedPartition:
 
 
 def find_partition(context: Context, topic: str, number: int) -> RoutedPartition:
-    """A partition of a topic that there is."""
+    """A partition of an existing topic."""
     found = find_topic(context, topic)
     if number not in found.partitions:
         raise KafkaError(
@@ -203,21 +204,21 @@ def find_partition(context: Context, topic: str, number: int) -> RoutedPartition
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         )
     if is_alone(context):
-        context.replicas.find(topic, number)  # which says what is wrong, where nobody else could serve it
+        context.replicas.find(topic, number)  # raises the reason if the only broker does not serve it
     return RoutedPartition(context, topic, found.id, number)
 
 
 def look_up_bounds(
     context: Context,
-    places: Sequence[RoutedPartition],
+    partitions: Sequence[RoutedPartition],
     times: tuple[TimestampMs, ...] = (),
     *,
     is_patient: bool = True,
 ) -> Steps[dict[RoutedPartition, Bounds]]:
-    """Learn where places led elsewhere begin and end, and what they have at these times: those of each leader with one
-    letter. Of what this node leads nothing is told: it need not be asked for. Who is not patient is told as much as
-    can be known at once."""
-    away = [each for each in places if each.here is None]
+    """Look up the offsets of partitions that other brokers lead, and their offsets at these times, with one request to
+    each leader. Partitions that this broker leads are left out. With `is_patient` false, does not retry, and
+    leaves out what is not known."""
+    away = [each for each in partitions if each.here is None]
     if not away:
         return {}
     found: dict[RoutedPartition, Bounds] = {}
@@ -228,20 +229,20 @@ def look_up_bounds(
             raise missing
 
     yield from retry_while_moving(context, attempt)
-    # What has come here meanwhile is asked here.
+    # This broker may have become the leader meanwhile.
     return found | {each: bounds_of(here, times) for each in away if (here := each.here) is not None}
 
 
 def _look_once(
     context: Context,
-    places: Sequence[RoutedPartition],
+    partitions: Sequence[RoutedPartition],
     times: tuple[TimestampMs, ...],
     found: dict[RoutedPartition, Bounds],
 ) -> Steps[KafkaError | None]:
-    """Ask the leaders; what is wrong with the first place that is not known then."""
+    """Ask the leaders once. Return the error of the first partition without a result."""
     wrong: KafkaError | None = None
     by_leader: dict[int, list[RoutedPartition]] = {}
-    for each in places:
+    for each in partitions:
         if each.here is None:
             try:
                 by_leader.setdefault(each.leader, []).append(each)
@@ -257,38 +258,38 @@ def _look_once(
         except KafkaError as error:
             wrong = wrong or error
             continue
-        for place, row in zip(those, looked, strict=True):
+        for partition, row in zip(those, looked, strict=True):
             if row.bounds is not None:
-                found[place] = row.bounds
-                place.told(row.bounds)
+                found[partition] = row.bounds
+                partition.update_bounds(row.bounds)
             else:
                 wrong = wrong or row.error
     return wrong
 
 
 class RoutedWalk:
-    """A `Walk` through a place. `prepare` it before `some`."""
+    """A `Walk` through a partition, whichever broker leads it. Call `prepare` before `some`."""
 
-    def __init__(self, context: Context, place: RoutedPartition, start: Offset, stop: Offset) -> None:
+    def __init__(self, context: Context, partition: RoutedPartition, start: Offset, stop: Offset) -> None:
         self._context = context
-        self.place = place
+        self.partition = partition
         self.position = start
-        """Behind all that was given, and what is not shown behind that. Moves up to stop."""
+        """Next offset after the returned records, and after control records behind them. Moves up to `stop`."""
         self._stop = stop
         self._walk: Walk | None = None
-        """While it is led here."""
+        """Set while this broker leads the partition."""
         self._records: Generator[Record, None, None] | None = None
-        """Of what was brought from elsewhere."""
+        """Records fetched from another leader."""
 
     @property
     def is_over(self) -> bool:
         return self.position >= self._stop
 
     def prepare(self) -> Steps[None]:
-        """Have something to give, if there is anything; raises what keeps it from going on."""
+        """Read or fetch the next records, if there are any. Raises an error that ends the walk."""
         if self.is_over or self._records is not None:
             return
-        here = self.place.here
+        here = self.partition.here
         if here is not None:
             if self._walk is None or self._walk.partition is not here:
                 self._walk = Walk(here, self.position, self._stop)
@@ -297,13 +298,13 @@ class RoutedWalk:
         yield from retry_while_moving(self._context, self._bring)
 
     def _bring(self) -> Steps[None]:
-        if self.place.here is not None:
+        if self.partition.here is not None:
             yield from self.prepare()
             return
-        got = yield from self.place.fetch(self.position, READ_BYTES)
+        got = yield from self.partition.fetch(self.position, READ_BYTES)
         if not got.data and got.last_stable <= self.position:
             raise KafkaError(
-                f"{self.place.name} has a new leader, which has not committed up to {self.position} yet",
+                f"{self.partition.name} has a new leader, which has not committed up to {self.position} yet",
                 ErrorCode.LEADER_NOT_AVAILABLE,
             )
         self._records = self._decoded(got)
@@ -317,10 +318,10 @@ class RoutedWalk:
                 yield record
             self.position = min(after, self._stop)
         if self.position <= start:
-            raise KafkaError(f"{self.place.name} has no batch at {start}", ErrorCode.KAFKA_STORAGE_ERROR)
+            raise KafkaError(f"{self.partition.name} has no batch at {start}", ErrorCode.KAFKA_STORAGE_ERROR)
 
     def some(self, records_max: int = RECORDS_A_SLICE) -> list[Record]:
-        """The next records; fewer than there are, or none, before it is over."""
+        """The next records. May be fewer than there are, or none, before the walk is over."""
         walk = self._walk
         if walk is not None:
             try:
@@ -345,7 +346,7 @@ class RoutedWalk:
         return found
 
     def rest(self) -> None:
-        """Keep nothing but the position: what was read and not given is read again."""
+        """Keep only the position: records that were read but not returned are read again."""
         walk, self._walk = self._walk, None
         if walk is not None:
             walk.close()
@@ -355,15 +356,16 @@ class RoutedWalk:
 
 
 class RoutedGrowth(Promise[bool]):
-    """A `DelayedFetch`: as `Growth`, of a place. What it is answered does not matter: who waits looks again."""
+    """As `Growth`, whichever broker leads the partition: a `DelayedFetch` that resolves when there may be more to
+    read, or after the wait."""
 
-    __slots__ = ("_place", "_timer")
+    __slots__ = ("_partition", "_timer")
 
-    def __init__(self, context: Context, place: RoutedPartition, wait_ms: float) -> None:
+    def __init__(self, context: Context, partition: RoutedPartition, wait_ms: float) -> None:
         super().__init__()
-        self._place = place
+        self._partition = partition
         self._timer = context.world.call_later(wait_ms, self.changed)
-        place.watch(self)
+        partition.watch(self)
 
     def __hash__(self) -> int:
         return id(self)
@@ -379,7 +381,7 @@ class RoutedGrowth(Promise[bool]):
 
     def cancel(self) -> None:
         self._timer.cancel()
-        self._place.unwatch(self)
+        self._partition.unwatch(self)
 
     def _finish(self) -> None:
         if not self.is_settled:

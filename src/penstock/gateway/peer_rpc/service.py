@@ -115,7 +115,7 @@ class PeerService:
 
     def _delete_records(self, _: Session, asked: messages.DeleteRecords) -> Steps[int]:
         return delete_records(self._context, self._led(asked.topic_id, asked.partition), asked.before)
-        yield  # it is done at once
+        yield  # makes this a generator; it never waits
 
     # -- groups ----------------------------------------------------------------------------------------
 
@@ -165,7 +165,7 @@ class PeerService:
     def _of_groups(
         self, _: Session, asked: groups.DescribeGroups | groups.DeleteGroups | groups.ConsumerGroupDescribe
     ) -> Steps[Any]:
-        """Doors ask for one at a time, of which this node is the coordinator."""
+        """For one group, which this broker coordinates: gateways send one request for each group."""
         if len(asked.groups) != 1:
             raise KafkaError(f"{len(asked.groups)} groups, expected one", ErrorCode.INVALID_REQUEST)
         return (yield self._context.groups.handle(asked.groups[0], asked))
@@ -186,7 +186,7 @@ def bounds_of(partition: Partition, times: tuple[int, ...] = ()) -> messages.Bou
 
 
 def delete_records(context: Context, partition: Partition, before: int) -> int:
-    """Delete a partition's records before an offset; where it begins then."""
+    """Delete a partition's records before an offset; return the new log start offset."""
     name = partition.name
     start = new_start(context, name, before, is_allowed=True)
     context.replicas.directory.checkpoints.save_log_starts({name: start})

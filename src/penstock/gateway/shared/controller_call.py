@@ -1,4 +1,4 @@
-"""What routes have in common: whether a client may, what the controller says, and giving way to others."""
+"""Authorization and controller requests, for routes and commands."""
 
 from typing import Any
 
@@ -18,18 +18,18 @@ _DENIED = {
 def allow(
     context: Context, session: Session, operation: Operation, on: AclResourceType, name: str = CLUSTER_NAME
 ) -> None:
-    """Refuse who may not do that."""
+    """Raise if the client is not authorized."""
     if not context.authorize(session, operation, on, name):
         what = f"{on.name.lower()} {name!r}" if on is not AclResourceType.CLUSTER else "the cluster"
         raise KafkaError(f"not authorized: {operation.name.lower()} on {what}", _DENIED[on])
 
 
 def decide(context: Context, request: Any) -> Steps[Any]:
-    """The controller's answer to a request; what refuses all of it is raised, as is that nothing is decided."""
+    """The controller's reply. Raises an error that rejects the whole request, or REQUEST_TIMED_OUT."""
     return (yield submit(context, request, default_wait_ms(context)))
 
 
 def check(result: Result, otherwise: str) -> None:
-    """Raise what a result says is wrong; `otherwise` where it has no words."""
+    """Raise the error of a result, with the message `otherwise` if it has none."""
     if result.code is not ErrorCode.NONE:
         raise KafkaError(result.message or otherwise, result.code)

@@ -1,8 +1,8 @@
-"""A topic to learn on: `architecture.demo`, with segments so small that they can be watched rolling.
+"""The demo topic `architecture.demo`, with segments so small that a viewer can watch them roll.
 
-Its records are readings of a hundred meters, the meter's name as their key. They are written as any producer's are:
-in batches, each key to the partition that Kafka's partitioner gives it, acknowledged when they are durable. A long
-run is written in portions, so that other clients are served in between.
+Its records are readings of a hundred meters, with the meter's name as the key. They are produced as usual: in batches,
+each key to the partition that Kafka's partitioner chooses, with `acks=all`. Many records are written in portions, so
+that other clients are served in between.
 """
 
 from collections.abc import Iterator
@@ -35,13 +35,13 @@ thousand more roll each of them several times."""
 
 SETUP_RECORDS: Final = 1_000
 RECORDS_MAX: Final = 100_000
-"""Of one call: 8 MB."""
+"""Records of one call: 8 MB."""
 
 METERS: Final = 100
 BATCH_RECORDS: Final = 25
 """A batch of 2 KB: smaller than `index.interval.bytes`, so that not every batch has an index entry."""
 PORTION_RECORDS: Final = 500
-"""Written at once: some 2 ms of work, then the loop is everybody's again until they are durable."""
+"""Records in one portion: about 2 ms of work. The next portion starts when they are durable."""
 
 
 class PartitionGrowth(Struct, rename="camel"):
@@ -86,7 +86,7 @@ class Reading(NamedTuple):
 
 
 def reading(number: int) -> Reading:
-    """The same for the same number, whoever asks."""
+    """The record with this number: always the same."""
     meter = number % METERS
     value = f'{{"reading":{number},"meter":{meter},"litres":{number * 7919 % 100_000 / 100},"valve":"open"}}'
     return Reading(b"meter-%d" % meter, value.encode())
@@ -97,16 +97,16 @@ class Explorer:
         self._context = context
         self._is_setting_up = False
         self._waiting: list[Promise[None]] = []
-        """Others who want it set up: they find it done."""
+        """Other setup calls, which wait for the current one."""
 
     def setup(self, session: Session) -> Steps[DemoSetup]:
-        """Make the topic and write to it, unless that was done before."""
+        """Create the topic and write records to it, unless it has some."""
         allow(self._context, session, Operation.CREATE, AclResourceType.CLUSTER)
         allow(self._context, session, Operation.WRITE, AclResourceType.TOPIC, DEMO)
         while self._is_setting_up:
-            turn: Promise[None] = Promise()
-            self._waiting.append(turn)
-            yield turn
+            previous_setup: Promise[None] = Promise()
+            self._waiting.append(previous_setup)
+            yield previous_setup
         self._is_setting_up = True
         try:
             return (yield from self._set_up())
@@ -122,7 +122,7 @@ class Explorer:
             is_new = yield from self._create()
         partitions = self._partitions(find_topic(self._context, DEMO))
         yield from look_up_bounds(self._context, partitions)
-        # One that was made and never written to is finished now; records that retention took were there.
+        # A topic that was created and never written to gets its records now; deleted records count as written.
         records_before = sum(each.log_end for each in partitions)
         count = SETUP_RECORDS if not records_before else 0
         growth = yield from self._write(partitions, count)
@@ -143,7 +143,7 @@ class Explorer:
         )
 
     def _create(self) -> Steps[bool]:
-        """False if somebody else was quicker."""
+        """Create the topic. False if it was created meanwhile."""
         wanted = NewTopic(DEMO, DEMO_PARTITIONS, configs=DEMO_SETTINGS)
         [created] = yield from decide(self._context, CreateTopics((wanted,)))
         if created.result.code is ErrorCode.TOPIC_ALREADY_EXISTS:
@@ -152,7 +152,7 @@ class Explorer:
         return True
 
     def produce(self, session: Session, count: int) -> Steps[DemoProduced]:
-        """Write so many more records."""
+        """Write `count` more records."""
         allow(self._context, session, Operation.WRITE, AclResourceType.TOPIC, DEMO)
         if DEMO not in self._context.image.topics:
             raise KafkaError(
@@ -171,42 +171,44 @@ class Explorer:
     def _partitions(self, topic: Topic) -> list[RoutedPartition]:
         return [find_partition(self._context, topic.name, number) for number in sorted(topic.partitions)]
 
-    def _segments(self, places: list[RoutedPartition]) -> Steps[list[int]]:
-        away = yield from look_up_bounds(self._context, places)
+    def _segments(self, partitions: list[RoutedPartition]) -> Steps[list[int]]:
+        away = yield from look_up_bounds(self._context, partitions)
         return [
             away[each].segments if each in away else len(each.here.log.segments) if each.here else 0
-            for each in places
+            for each in partitions
         ]
 
-    def _write(self, places: list[RoutedPartition], count: int) -> Steps[list[PartitionGrowth]]:
-        """Write readings, numbered on from the records that there are."""
-        segments_before = yield from self._segments(places)
-        written: list[list[Appended]] = [[] for _ in places]
-        begin = sum(each.log_end for each in places)
+    def _write(self, partitions: list[RoutedPartition], count: int) -> Steps[list[PartitionGrowth]]:
+        """Write readings, numbered from the number of existing records on."""
+        segments_before = yield from self._segments(partitions)
+        written: list[list[Appended]] = [[] for _ in partitions]
+        begin = sum(each.log_end for each in partitions)
         for start in range(begin, begin + count, PORTION_RECORDS):
             end = min(start + PORTION_RECORDS, begin + count)
             writes = [
-                (index, self._append(places[index], readings))
-                for index, readings in self._batches(range(start, end), len(places))
+                (index, self._append(partitions[index], readings))
+                for index, readings in self._batches(range(start, end), len(partitions))
             ]
             for index, write in writes:
                 written[index].append((yield write))
-        segments = yield from self._segments(places)
+        segments = yield from self._segments(partitions)
         return [
             PartitionGrowth(
-                partition=place.number,
+                partition=partition.number,
                 records=sum(each.last_offset - each.base_offset + 1 for each in appended),
                 first_offset=_first(appended),
                 last_offset=appended[-1].last_offset if appended else None,
                 segments_before=before,
                 segments=after,
             )
-            for place, before, after, appended in zip(places, segments_before, segments, written, strict=True)
+            for partition, before, after, appended in zip(
+                partitions, segments_before, segments, written, strict=True
+            )
         ]
 
-    def _append(self, place: RoutedPartition, readings: list[Reading]) -> Promise[Appended]:
-        """Write a batch, here or where the partition is led."""
-        here = place.here
+    def _append(self, partition: RoutedPartition, readings: list[Reading]) -> Promise[Appended]:
+        """Write a batch to the partition's leader."""
+        here = partition.here
         if here is not None:
             now_ms = self._context.world.now_ms()
             return append(self._context, here, bytearray(build_batch([(*each, now_ms) for each in readings])))
@@ -219,20 +221,20 @@ class Explorer:
             else:
                 answer.resolve(Appended(results[0].offset, results[-1].offset))
 
-        lines = tuple(RecordToWrite(place.number, *each) for each in readings)
+        records = tuple(RecordToWrite(partition.number, *each) for each in readings)
         try:
-            leader = place.leader
+            leader = partition.leader
         except KafkaError as error:
             answer.fail(error)
             return answer
         peer_rpc_of(self._context).send(
-            leader, Write(place.topic, place.topic_id, lines), about=place.number
+            leader, Write(partition.topic, partition.topic_id, records), about=partition.number
         ).then(written, answer.fail)
         return answer
 
     @staticmethod
     def _batches(numbers: range, partitions: int) -> Iterator[tuple[int, list[Reading]]]:
-        """Readings as batches, each with the partition that its keys belong to."""
+        """Readings in batches, each with the index of its keys' partition."""
         gathered: list[list[Reading]] = [[] for _ in range(partitions)]
         for number in numbers:
             one = reading(number)

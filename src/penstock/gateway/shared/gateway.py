@@ -1,7 +1,7 @@
-"""What all doors of a node share, and what routes and commands are called with.
+"""State and services that the HTTP and line protocols share. Routes and commands get it as their argument.
 
-A part of it that does something by itself (keeps sessions, writes snapshots) is a `Part`: it begins when the doors
-open and ends before the node lets go of its logs.
+A service with timers or files (sessions, key files) is a `Part`: it starts when the node serves clients, and stops
+before the node closes its logs.
 """
 
 from typing import Protocol, TypeVar
@@ -20,10 +20,10 @@ from penstock.vfs import Vfs
 
 class Part(Protocol):
     def start(self) -> None:
-        """The node serves."""
+        """The node starts to serve clients."""
 
     def stop(self) -> None:
-        """It serves no longer: nothing is written and no timer runs after this."""
+        """The node stops. After this, nothing is written and no timer runs."""
 
 
 P = TypeVar("P", bound=Part)
@@ -31,7 +31,7 @@ P = TypeVar("P", bound=Part)
 
 class Gateway:
     is_broker = True
-    """Controllers alone have no doors for clients."""
+    """A node that is only a controller has no gateway."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Gateway:
         vfs: Vfs,
         keys: IdempotencyKeys | None = None,
     ) -> None:
-        """`keys` are the node's idempotency keys, where it has some already."""
+        """`keys` are the node's idempotency keys, if they are already loaded."""
         self.context = context
         self.directory = directory
         self.vfs = vfs
@@ -54,7 +54,7 @@ class Gateway:
         self.producer = self._with(Producer(context, keys))
 
     def _with(self, part: P) -> P:
-        """Have a part started and stopped with the doors."""
+        """Start and stop a part with the gateway."""
         self._parts.append(part)
         return part
 

@@ -1,12 +1,12 @@
-"""Idempotency keys that another broker may know.
+"""Searches other brokers for idempotency keys that are new to this one.
 
-The leader of a partition decides about the keys of its records. A key that is new to it may be known elsewhere all the
-same: it came with another record's key, or before the topic was given more partitions, or the partition was led by a
-broker that still has what retention took from the log. So before a key is taken for new, all brokers that have
-partitions of the topic are asked for it.
+The leader of a partition decides about the keys of its records. A key that is new to it may be known to another
+broker: the key came with another record key, or before partitions were added, or a previous leader still has a key
+whose record retention has deleted. So before a leader accepts a key as new, it asks all brokers that have partitions
+of the topic.
 
-One that does not answer is not waited for: a record that is sent again just as it was goes to the same partition,
-whose leader knows it without asking anybody.
+A broker that does not answer is not waited for: a retry of the same record goes to the same partition, whose leader
+knows the key.
 """
 
 import logging
@@ -27,13 +27,13 @@ from penstock.wire.peers import PeerFailed
 logger = logging.getLogger(__name__)
 
 ANSWER_MS_MAX: Final = 1_000
-"""How long another broker may take to say which keys it knows."""
+"""Timeout of the search at another broker."""
 
 
 def known_to_others(
     context: Context, keys: IdempotencyKeys, topic: Topic, digests: Iterable[bytes]
 ) -> Steps[dict[bytes, RecordPosition]]:
-    """Where records are whose keys are new here, and not to others."""
+    """Positions of records whose keys are new to this broker, but known to another."""
     found: dict[bytes, RecordPosition] = {}
     here = keys.of(topic)
     unknown = tuple(each for each in digests if here is None or not here.knows(each))
@@ -49,7 +49,7 @@ def known_to_others(
             try:
                 places: KeyPlaces = yield answer
             except PeerFailed as error:
-                logger.debug("broker %d does not say which keys it knows: %s", broker_id, error)
+                logger.debug("broker %d did not answer a search for idempotency keys: %s", broker_id, error)
                 continue
             except KafkaError as error:
                 if error.code not in RETRIABLE or context.world.now_ms() >= until_ms:
@@ -67,7 +67,7 @@ def known_to_others(
 
 
 def _others(context: Context, topic: Topic) -> list[int]:
-    """Brokers that have partitions of the topic, and are counted on."""
+    """Unfenced brokers that have partitions of the topic."""
     brokers = context.image.brokers
     replicas = {each for placed in topic.partitions.values() for each in placed.replicas}
     return sorted(
@@ -78,7 +78,7 @@ def _others(context: Context, topic: Topic) -> list[int]:
 def known_here(
     context: Context, keys: IdempotencyKeys, topic: Topic, digests: Sequence[bytes]
 ) -> Steps[KeyPlaces]:
-    """Where records with these keys are, for who asks from elsewhere; answered when they are durable."""
+    """Positions of records with these keys, for another broker, once they are durable."""
     known = keys.of(topic)
     if known is None:
         if not keys.may_have(topic):

@@ -1,7 +1,7 @@
-"""Which records somebody wants: by offset, by time or from the end, of one partition or of a topic's.
+"""Ranges of records to read: by offset, by time or from the end, of one partition or all partitions of a topic.
 
-A range is of offsets, and ends where committed records end. A time is looked up as Kafka does it: the first record
-that is as late, in the order of offsets; what comes behind it belongs to the range even if it says that it is older.
+A range is of offsets, and ends at the last stable offset. A time is looked up as in Kafka: the first offset whose
+record is at or after it. Records after that offset belong to the range even if their timestamp is earlier.
 """
 
 from collections.abc import Sequence
@@ -17,24 +17,24 @@ from penstock.handlers.list_offsets import LOOKUPS_A_TURN
 from penstock.handlers.support.context import Context
 
 PARTITIONS_A_SLICE: Final = 500
-"""Looked at, where nothing is looked up, before others get their turn."""
+"""Partitions that are handled in one tick, if no times are looked up."""
 
 
 class RangeQuery(NamedTuple):
-    """Where a range begins and ends, as it is asked for; None where nothing is said. What is said twice is all meant:
-    the latest beginning counts, and the earliest end."""
+    """The requested limits of a range; None for no limit. If there are several, the latest start and the earliest end
+    count."""
 
     offset: Offset | None = None
     until: Offset | None = None
-    """The first offset that is not wanted."""
+    """The first offset after the range."""
     since_ms: TimestampMs | None = None
     before_ms: TimestampMs | None = None
     from_end: int | None = None
-    """So many offsets at the end of the range."""
+    """Number of offsets at the end of the range."""
 
 
 class OffsetRange(NamedTuple):
-    """Offsets start up to, and without, stop; none where they are the same."""
+    """Offsets from `start` to `stop`, exclusive; empty if both are equal."""
 
     place: RoutedPartition
     start: Offset
@@ -44,16 +44,16 @@ class OffsetRange(NamedTuple):
 def resolve(
     context: Context, places: Sequence[RoutedPartition], ends: RangeQuery
 ) -> Steps[list[OffsetRange]]:
-    """The ranges of partitions, as they are now."""
+    """The ranges of partitions, by their current offsets."""
     times = tuple(each for each in (ends.since_ms, ends.before_ms) if each is not None)
-    a_turn = LOOKUPS_A_TURN // len(times) if times else PARTITIONS_A_SLICE
+    a_tick = LOOKUPS_A_TURN // len(times) if times else PARTITIONS_A_SLICE
     looked = yield from look_up_bounds(context, places, times)
     ranges = []
     for count, place in enumerate(places, 1):
         bounds = looked.get(place)
         if bounds is None:
             here = place.here
-            if here is None:  # since it was looked: it is asked where it went
+            if here is None:  # the leader has just changed: ask the new one
                 again = yield from look_up_bounds(context, [place], times)
                 bounds = again.get(place)
                 here = place.here
@@ -61,7 +61,7 @@ def resolve(
                 assert here is not None
                 bounds = bounds_of(here, times)
         ranges.append(_range(place, bounds, ends))
-        if count % a_turn == 0:
+        if count % a_tick == 0:
             yield next_tick(context.world)
     return ranges
 

@@ -18,38 +18,39 @@ from penstock.replica import Partition
 from penstock.wire import AbortedTransaction
 
 RECORDS_A_SLICE: Final = 200
-"""Decoded before others get their turn: with what is then done with them about a millisecond."""
+"""Records that are decoded in one slice: about a millisecond, including their encoding for the client."""
 
 RECORD_BYTES_A_SLICE: Final = 1 << 15
 """The same in bytes of keys and values, unless the first record alone is larger. A client that does not read holds
 this much, so it is small."""
 
 READ_BYTES: Final = 1 << 16
-"""Of the log, read at once, unless its first batch alone is larger."""
+"""Bytes of the log in one read, unless its first batch alone is larger."""
 
 
 def size_of(record: Record) -> int:
-    """What counts against `RECORD_BYTES_A_SLICE`."""
+    """Bytes that count against `RECORD_BYTES_A_SLICE`."""
     return len(record.key or b"") + len(record.value or b"")
 
 
 class Walk:
-    """From an offset up to, and without, another one, below which all is committed or aborted."""
+    """Reads records from `start` to `stop`, exclusive. All transactions below `stop` are decided."""
 
     def __init__(self, partition: Partition, start: Offset, stop: Offset) -> None:
         self.partition = partition
         self.position = start
-        """Behind all that was given, and what is not shown behind that. Moves up to stop."""
+        """Next offset after the returned records, and after control records behind them. Moves up to `stop`."""
         self._stop = stop
         self._records = self._decoded()
-        """Refers to this object: `close` lets both go at once, and not when the collector comes."""
+        """Refers to this object: `close` breaks the cycle, so that both are freed without the garbage collector."""
 
     @property
     def is_over(self) -> bool:
         return self.position >= self._stop
 
     def some(self, records_max: int = RECORDS_A_SLICE) -> list[Record]:
-        """The next records; fewer than there are, or none, before it is over. Raises what keeps it from going on."""
+        """The next records. May be fewer than there are, or none, before the walk is over. Raises an error that ends
+        the walk."""
         found: list[Record] = []
         wanted, size = min(records_max, RECORDS_A_SLICE), 0
         while len(found) < wanted and size < RECORD_BYTES_A_SLICE:
@@ -63,11 +64,11 @@ class Walk:
         return found
 
     def close(self) -> None:
-        """Let go of what is decoded."""
+        """Free the decoded records."""
         self._records.close()
 
     def _decoded(self) -> Generator[Record | None, None, None]:
-        """Each record, and None after each stretch that was read."""
+        """Each record, and None after each read of the log."""
         partition, log = self.partition, self.partition.log
         while self.position < self._stop:
             if not partition.is_leader:
@@ -94,13 +95,13 @@ class Walk:
 
 
 PORTION_BYTES = 1 << 20
-"""What is read from the log at once, unless its first batch alone is larger."""
+"""Bytes of the log in one portion, unless its first batch alone is larger."""
 
 
 class Portion(NamedTuple):
     records: list[Record]
     next_offset: Offset
-    """Where to go on; after what is not shown as well: aborted records, markers, what compaction removed."""
+    """Where to continue: after aborted records, markers and compacted offsets behind the records, too."""
 
 
 def read(
@@ -111,10 +112,10 @@ def read(
     bytes_max: int = PORTION_BYTES,
     record_bytes_max: int | None = None,
 ) -> Portion:
-    """Records from an offset on, as far as they are committed; none where there are none now.
+    """Committed records from an offset; none if there are none now.
 
-    `bytes_max` is of the log, of which one batch comes whole; `record_bytes_max` is of keys and values.
-    An offset outside of the log raises OFFSET_OUT_OF_RANGE.
+    `bytes_max` limits the bytes of the log, except for one whole batch; `record_bytes_max` those of keys and values.
+    Raises OFFSET_OUT_OF_RANGE for an offset outside of the log.
     """
     visible = partition.last_stable
     log = partition.log
@@ -130,14 +131,14 @@ def read(
         records_max = min(records_max, within(decoded.records, record_bytes_max))
     given = min(count, records_max)
     partition.messages_out += given
-    partition.bytes_out += len(data) * given // count if count else 0  # what is not given is read again
+    partition.bytes_out += len(data) * given // count if count else 0  # the rest is read again
     if count > records_max:
         return Portion(decoded.records[:records_max], decoded.records[records_max].offset)
     return Portion(decoded.records, decoded.next_offset)
 
 
 def within(records: Sequence[Record], bytes_max: int) -> int:
-    """How many records, from the first on, have so many bytes of keys and values together; one at least."""
+    """The number of records, from the first, with at most `bytes_max` bytes of keys and values; at least one."""
     size = 0
     for number, record in enumerate(records):
         size += size_of(record)
@@ -177,7 +178,7 @@ class Growth(Promise[bool]):
         self._finish(is_more=False)
 
     def cancel(self) -> None:
-        """Wait no more; nobody is answered."""
+        """Stop waiting. The promise is not settled."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

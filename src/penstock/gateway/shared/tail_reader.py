@@ -1,11 +1,11 @@
-"""Following partitions: what is there, and then what comes, for as long as somebody listens.
+"""Reads partitions to their end, and then waits for new records.
 
-    Following ---- one watch a partition ----> places
-        ^                                         |
-        +---- "there is more in number 3" --------+
+    TailReader ---- one watch for each partition ----> partitions
+        ^                                                  |
+        +---- "partition 3 has more" ----------------------+
 
-A watch only notes that its partition has more; records are read when the reader comes for them. So a reader that is
-slow costs nothing but its position. When a partition's leader moves, it is followed to where it goes.
+A watch only notes that its partition has more; records are read when the reader asks for them. So a slow reader holds
+only its position. When the leader of a partition changes, reading continues at the new leader.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,36 +23,36 @@ from penstock.handlers.support.context import Context
 from penstock.records import Record
 
 UNLED_MS: Final = 500
-"""After how long a partition that nobody leads is looked at again."""
+"""Retry interval of a partition without a leader."""
 
 
 class TailReader:
-    """Partitions from positions on. `close` it."""
+    """Reads partitions from the given positions. The caller closes it."""
 
     def __init__(
-        self, context: Context, places: Iterable[RoutedPartition], positions: Mapping[int, Offset]
+        self, context: Context, partitions: Iterable[RoutedPartition], positions: Mapping[int, Offset]
     ) -> None:
         self._context = context
-        self._places: dict[int, RoutedPartition] = {}
+        self._partitions: dict[int, RoutedPartition] = {}
         self.positions: dict[int, Offset] = {}
         """The next offset of each partition, by number."""
         self._ready: dict[int, None] = {}
-        """Partitions that may have more to read, the one that waits longest first."""
+        """Partitions that may have more to read, the longest waiting first."""
         self._walks: dict[int, RoutedWalk] = {}
-        """Through partitions of which something was read, and not all that is known to be there."""
+        """Walks through partitions that are not read to their known end."""
         self._watches: dict[int, _Watch] = {}
         self._unwatched: dict[int, None] = {}
-        """Partitions that moved, and are to be watched where they are now."""
+        """Partitions without a watch: new ones, and those whose leader changed."""
         self._waiting: Promise[bool] | None = None
         self._timer: Timer | None = None
         self._is_closed = False
-        for each in places:
+        for each in partitions:
             self.add(each, positions[each.number])
 
-    def add(self, place: RoutedPartition, position: Offset) -> None:
-        """Follow one more."""
-        number = place.number
-        self._places[number] = place
+    def add(self, partition: RoutedPartition, position: Offset) -> None:
+        """Add a partition."""
+        number = partition.number
+        self._partitions[number] = partition
         self.positions[number] = position
         self._ready[number] = None
         self._watches[number] = _Watch(self, number)
@@ -60,16 +60,16 @@ class TailReader:
 
     @property
     def is_over(self) -> bool:
-        """Whether one of them is not served any more: its topic is deleted, or the node, which is alone, stops."""
+        """Whether a partition is no longer served: its topic is deleted, or the only broker stops."""
         alone = is_alone(self._context)
-        return any(each.is_gone or (alone and each.here is None) for each in self._places.values())
+        return any(each.is_gone or (alone and each.here is None) for each in self._partitions.values())
 
     @property
     def may_have_more(self) -> bool:
         return bool(self._ready)
 
     def read(self) -> Steps[tuple[int, list[Record]] | None]:
-        """Some records of one partition, and its number, in turn; None where there is nothing to read now."""
+        """Records of one partition and its number, round robin; None if there is nothing to read now."""
         while self._ready:
             number = next(iter(self._ready))
             del self._ready[number]
@@ -78,7 +78,7 @@ class TailReader:
             except KafkaError as error:
                 self._walks.pop(number, None)
                 if error.code is ErrorCode.OFFSET_OUT_OF_RANGE and not is_alone(self._context):
-                    self._ready[number] = None  # its log begins elsewhere by now
+                    self._ready[number] = None  # the log start offset has moved
                 elif error.code in RETRIABLE and not is_alone(self._context):
                     self._context.world.call_later(UNLED_MS, partial(self.grew, number))
                 else:
@@ -89,17 +89,17 @@ class TailReader:
         return None
 
     def _read(self, number: int) -> Steps[list[Record]]:
-        place = self._places[number]
+        partition = self._partitions[number]
         if number in self._unwatched:
             del self._unwatched[number]
-            place.watch(self._watches[number])
+            partition.watch(self._watches[number])
         walk = self._walks.pop(number, None)
-        if walk is None or walk.position < place.log_start:
-            yield from place.freshen(self.positions[number])
-            start = max(self.positions[number], place.log_start)
-            if start >= place.last_stable:
+        if walk is None or walk.position < partition.log_start:
+            yield from partition.freshen(self.positions[number])
+            start = max(self.positions[number], partition.log_start)
+            if start >= partition.last_stable:
                 return []
-            walk = RoutedWalk(self._context, place, start, place.last_stable)
+            walk = RoutedWalk(self._context, partition, start, partition.last_stable)
         yield from walk.prepare()
         records = walk.some()
         self.positions[number] = walk.position
@@ -109,29 +109,29 @@ class TailReader:
         return records
 
     def more(self, wait_ms: float) -> Promise[bool]:
-        """Answered True when there may be more, or it is over; False when the time is up."""
-        later: Promise[bool] = Promise()
+        """Resolved with True when there may be more, or the reader is over; with False after `wait_ms`."""
+        promise: Promise[bool] = Promise()
         if self._ready or self.is_over:
-            later.resolve(True)
-            return later
-        self._waiting = later
-        self._timer = self._context.world.call_later(wait_ms, lambda: self._answer(is_more=False))
-        return later
+            promise.resolve(True)
+            return promise
+        self._waiting = promise
+        self._timer = self._context.world.call_later(wait_ms, lambda: self._resolve(is_more=False))
+        return promise
 
     def grew(self, number: int) -> None:
         if not self._is_closed:
             self._ready[number] = None
-            self._answer(is_more=True)
+            self._resolve(is_more=True)
 
     def changed(self, number: int) -> None:
-        """It is led by somebody else, or its records are gone."""
+        """The partition has another leader, or its records are deleted."""
         if not self._is_closed:
             self._unwatched[number] = None
             self._ready[number] = None
-            self._answer(is_more=True)
+            self._resolve(is_more=True)
 
     def rest(self) -> None:
-        """Keep nothing but positions: what was read and not given is read again."""
+        """Keep only positions: records that were read but not returned are read again."""
         for walk in self._walks.values():
             walk.rest()
         self._walks.clear()
@@ -140,36 +140,36 @@ class TailReader:
         self._is_closed = True
         self.rest()
         for number, watch in self._watches.items():
-            self._places[number].unwatch(watch)
+            self._partitions[number].unwatch(watch)
         self._waiting = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _answer(self, *, is_more: bool) -> None:
-        later, self._waiting = self._waiting, None
-        if later is not None:
+    def _resolve(self, *, is_more: bool) -> None:
+        promise, self._waiting = self._waiting, None
+        if promise is not None:
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
-            # Not at once: whoever tells of more is in the middle of writing it.
-            self._context.world.call_soon(lambda: later.resolve(is_more))
+            # In the next tick: the caller is in the middle of an append.
+            self._context.world.call_soon(lambda: promise.resolve(is_more))
 
 
 class _Watch:
     """A `DelayedFetch` of one partition."""
 
-    __slots__ = ("_following", "_number")
+    __slots__ = ("_number", "_reader")
 
-    def __init__(self, following: TailReader, number: int) -> None:
-        self._following = following
+    def __init__(self, reader: TailReader, number: int) -> None:
+        self._reader = reader
         self._number = number
 
     def grew(self, bytes_more: int) -> None:
-        self._following.grew(self._number)
+        self._reader.grew(self._number)
 
     def decided(self) -> None:
-        self._following.grew(self._number)
+        self._reader.grew(self._number)
 
     def changed(self) -> None:
-        self._following.changed(self._number)
+        self._reader.changed(self._number)

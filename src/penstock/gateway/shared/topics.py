@@ -1,4 +1,4 @@
-"""Topics as a door meets them: by a name that somebody sent."""
+"""Topics by name, created on first use if allowed."""
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.steps import Steps
@@ -9,7 +9,6 @@ from penstock.metadata import Topic
 from penstock.metadata.configs import broker_flag
 from penstock.metadata.controller.requests import CreateTopics, NewTopic
 from penstock.metadata.controller.topics import check_name
-from penstock.replica import Partition
 
 
 def find_topic(context: Context, name: str) -> Topic:
@@ -20,7 +19,7 @@ def find_topic(context: Context, name: str) -> Topic:
 
 
 def ensure_topic(context: Context, name: str) -> Steps[Topic]:
-    """The topic, made now if it is not there and `auto.create.topics.enable` allows it."""
+    """The topic; created if it does not exist and `auto.create.topics.enable` allows it."""
     topic: Topic | None = context.image.topics.get(name)
     if topic is not None:
         return topic
@@ -34,10 +33,10 @@ def ensure_topic(context: Context, name: str) -> Steps[Topic]:
 
 
 def ensure_offsets_topic(context: Context) -> Steps[None]:
-    """Where groups keep what they commit, made with the first of them."""
+    """Create `__consumer_offsets` if it does not exist."""
     if OFFSETS_TOPIC not in context.image.topics:
         new = automatic_topic(OFFSETS_TOPIC, context.image, context.settings)
-        assert new is not None, f"{OFFSETS_TOPIC} is one that is created"
+        assert new is not None, f"{OFFSETS_TOPIC} is created automatically"
         yield from _create(context, new)
 
 
@@ -45,14 +44,3 @@ def _create(context: Context, topic: NewTopic) -> Steps[None]:
     [created] = yield from decide(context, CreateTopics((topic,)))
     if created.result.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
         check(created.result, f"topic {topic.name!r} could not be created")
-
-
-def find_partition(context: Context, topic: str, number: int) -> Partition:
-    """A partition that this node leads."""
-    found = find_topic(context, topic)
-    if number not in found.partitions:
-        raise KafkaError(
-            f"topic {topic!r} has no partition {number}, only 0 to {len(found.partitions) - 1}",
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        )
-    return context.replicas.find(topic, number)

@@ -10,51 +10,50 @@ class Wire(Protocol):
     """The client's address, for log lines."""
 
     is_local: bool
-    """The client dialled an address that means this machine to itself, such as 127.0.0.1."""
+    """Whether the client has connected to a loopback address, such as 127.0.0.1."""
 
     @property
     def is_full(self) -> bool:
-        """The client does not read what it was sent: send no more than must be, until `Conversation.drained`."""
+        """Whether the client reads too slowly: send only what is necessary until `Conversation.drained`."""
 
     def send(self, data: bytes) -> None:
-        """Have bytes sent, after this turn's writes, together with all else that the turn sends here."""
+        """Send bytes at the end of this tick, after its log writes, with all other bytes of the tick."""
 
     def close(self) -> None:
-        """Close it once everything is sent; nothing more is received."""
+        """Close the connection once everything is sent. Nothing more is received."""
 
     def stop_reading(self) -> None:
-        """Receive nothing more for now."""
+        """Stop reading from the socket, until `go_on_reading`."""
 
     def go_on_reading(self) -> None: ...
 
 
 class Conversation(Protocol):
-    """One client's, from its first byte to its last. It never raises: what is wrong is said to the client."""
+    """The protocol state of one connection. Its methods never raise: errors are sent to the client."""
 
     def received(self, data: memoryview) -> None:
-        """These bytes came; they are good until this returns."""
+        """Handle received bytes. The buffer is valid until this returns."""
 
     def drained(self) -> None:
         """The wire is no longer full."""
 
     def finished(self) -> None:
-        """The client sends nothing more, and may be gone. What it asked for may still be sent; the wire closes once
-        the conversation is idle."""
+        """The client has closed its side. Responses may still be sent; the wire closes when the conversation is
+        idle."""
 
     def ended(self) -> None:
-        """The client is gone, or the node stops: nothing more is sent."""
+        """The connection is closed, or the node stops: nothing more is sent."""
 
     @property
     def is_idle(self) -> bool:
-        """Nothing of the client's is being worked on: it may be closed when it says nothing for long."""
+        """Whether no request is in progress, so that the connection may be closed as idle."""
 
     @property
     def unfinished(self) -> int | None:
-        """The number of what has begun to arrive and whose rest is waited for; None where nothing is. Each request,
-        line or message has its own."""
+        """The number of the request, line or message whose rest is missing; None if there is none."""
 
     def give_up_waiting(self) -> None:
-        """Its rest takes too long: say so, and close."""
+        """The rest takes too long: send an error, and close."""
 
 
 class ProtocolServer(Protocol):

@@ -1,17 +1,17 @@
-"""What a web page may do here with the reach of whoever looks at it: nothing, unless this server gave it out.
+"""Rejects requests that a web page of another site makes through a browser on a machine that can reach this server.
 
-    the page is of     it asks for                  what the browser says        refused as
+    page of            requests                     headers                      error
     evil.example       http://127.0.0.1:8080        Origin is not Host           cross_origin
     evil.example       http://evil.example:8080,    Origin is Host, or none,     unknown_host
-                       whose address is 127.0.0.1   and Host is no name of ours
+                       with address 127.0.0.1       and Host is not a known name
 
-The second is DNS rebinding: whoever owns a name may have it point to this machine, and to a browser the page and the
-server are then one site. Only names that somebody may own can be used for it: not numbers, not `localhost`, nor any
-other name without a dot, which no public name server has.
+The second is DNS rebinding: the owner of a domain lets it resolve to this machine, and the browser then takes page and
+server for one site. It needs a name that can be registered: not an IP address, not `localhost`, and not another name
+without a dot, which is in no public DNS.
 
-A browser is known by headers that no page can leave out. `Origin` goes with all but plain reading; `Sec-Fetch-Site`
-only to servers with TLS and to this machine; `Accept-Language` goes always. Programs hardly send any of them, so that
-they may come through a proxy on this machine under whatever name it has.
+A browser is recognised by headers that a page cannot omit: `Origin` is in all requests except simple reads,
+`Sec-Fetch-Site` in requests to servers with TLS and to this machine, `Accept-Language` in all. Programs rarely send
+these, so they may use a proxy on this machine under any name.
 """
 
 from collections.abc import Collection, Mapping
@@ -26,9 +26,9 @@ def is_browser(headers: Mapping[str, str]) -> bool:
 
 
 def check(headers: Mapping[str, str], hosts: Collection[str], *, is_local: bool) -> None:
-    """Raise an `HttpError` if another's page asks. `hosts` are names that this server is known by besides; where there
-    are any, all others are refused, and otherwise only who dialled this machine by the address that it has for
-    itself (`is_local`) needs a name that nobody else can own."""
+    """Raise an `HttpError` for a request of another site's page. `hosts` are further names of this server
+    (`http.hosts`): if there are any, other registrable names are rejected. Otherwise they are rejected only on a
+    connection to the loopback address (`is_local`)."""
     host = headers.get("host", "").lower()
     origin = headers.get("origin")
     if origin is not None and origin.partition("://")[2].lower() != host:
@@ -37,7 +37,7 @@ def check(headers: Mapping[str, str], hosts: Collection[str], *, is_local: bool)
         )
     if (hosts or is_local) and ANY_HOST not in hosts:
         name = name_of(host)
-        if not _is_nobodys(name) and name not in hosts:
+        if not _is_unregistrable(name) and name not in hosts:
             raise HttpError(
                 403,
                 "unknown_host",
@@ -46,14 +46,14 @@ def check(headers: Mapping[str, str], hosts: Collection[str], *, is_local: bool)
 
 
 def name_of(host: str) -> str:
-    """Without the port, and without the dot that may end a name."""
+    """The host name, without the port and a trailing dot."""
     if host.startswith("["):
         return host.partition("]")[0] + "]"
     return host.partition(":")[0].removesuffix(".")
 
 
-def _is_nobodys(name: str) -> bool:
-    """It is an address, or a name that stands in no public name server."""
+def _is_unregistrable(name: str) -> bool:
+    """Whether the name cannot be registered: an IP address, or a name that is in no public DNS."""
     return (
         "." not in name
         or name.startswith("[")

@@ -1,16 +1,16 @@
-"""HTTP/1.1 on a wire: requests are answered one after the other, in the order in which they came.
+"""HTTP/1.1 on one connection: requests are handled one after the other, in their order.
 
-    bytes --> arriving --> [ request | request ]   complete, and waiting for the one before
+    bytes --> parser  --> [ request | request ]    complete, and waiting for the one before
                                    |
                                  begin --> route --> response, or steps, or a stream in steps
                                                          |
     send  <----------------------------------------------+ then the next request begins
 
-One request of a connection is worked on at a time: what a client sends after a write sees the write. While one is
-worked on, nothing more is parsed, and nothing more is received than has come already.
+A connection has one request in progress, so that a request after a write sees the write. During a request nothing is
+parsed, and reading from the socket stops.
 
-Who is refused in the middle of sending is given a moment to finish, and what comes is thrown away: a socket that is
-closed with unread bytes takes the refusal with it.
+A client that gets an error while it sends its body has a moment to finish, and the rest of the body is dropped:
+closing a socket with unread bytes would discard the error response.
 """
 
 import logging
@@ -46,10 +46,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LINGER_MS = 1000
-"""How long a refused client may go on sending before it is cut off."""
+"""How long a client may go on sending after an error response, before the connection is closed."""
 
 JOINED_BYTES_MAX = 64 * 1024
-"""A body up to this size is copied behind its head, and sent with it as one piece."""
+"""A body of up to this size is joined with its head, and sent in one piece."""
 
 WITHOUT_BODY: Final = frozenset({204, 304})
 
@@ -61,10 +61,8 @@ class HttpConversation:
     """A `Conversation`."""
 
     __slots__ = (
-        "_arriving",
         "_began_ns",
         "_complete",
-        "_door",
         "_entry",
         "_is_busy",
         "_is_going_on",
@@ -75,56 +73,58 @@ class HttpConversation:
         "_is_paused",
         "_is_reading",
         "_linger",
+        "_parser",
         "_room",
         "_running",
+        "_server",
         "_session",
         "_wire",
     )
 
-    def __init__(self, door: "HttpServer", wire: Wire) -> None:
-        self._door = door
+    def __init__(self, server: "HttpServer", wire: Wire) -> None:
+        self._server = server
         self._wire = wire
         self._session = Session("", 0, wire.peer, "HTTP", self._end)
-        self._arriving = RequestParser(door)
-        self._complete = self._arriving.complete
-        """Requests that wait for their turn."""
+        self._parser = RequestParser(server)
+        self._complete = self._parser.complete
+        """Requests that wait for the one in progress."""
         self._is_over = False
-        """The client is gone."""
+        """Whether the connection is closed."""
         self._linger: Timer | None = None
         self._is_paused = False
-        """Nothing is received."""
+        """Whether reading from the socket is paused."""
         self._is_going_on = False
-        # The request that is worked on.
+        # The request in progress.
         self._is_busy = False
-        """There is one."""
+        """Whether there is one."""
         self._entry: BoundRoute | None = None
-        """Who answers; None where nobody does."""
+        """Its route; None for a request without one."""
         self._began_ns = 0
         self._is_head = False
         self._is_reading = False
-        """It changes nothing here, by its method."""
+        """Whether its method is GET or HEAD, which change nothing."""
         self._is_old = False
         self._is_kept_alive = True
         self._running: RunningSteps[Any] | None = None
         self._room: Promise[None] | None = None
-        """Answered when a stream may write more."""
+        """Resolved when a stream may write more."""
 
     # -- what the wire calls ---------------------------------------------------------------------------
 
     def received(self, data: memoryview) -> None:
-        arriving = self._arriving
-        if arriving.is_shut:
+        parser = self._parser
+        if parser.is_shut:
             return
-        if self._is_busy or arriving.held:
-            arriving.hold(data)
+        if self._is_busy or parser.held:
+            parser.hold(data)
             if not self._is_paused:
                 self._is_paused = True
                 self._wire.stop_reading()
             return
         if len(data) > SLICE_BYTES:
-            arriving.hold(data)
+            parser.hold(data)
         else:
-            arriving.feed(data)
+            parser.feed(data)
         self._go_on()
 
     def drained(self) -> None:
@@ -134,14 +134,13 @@ class HttpConversation:
         self._go_on()
 
     def finished(self) -> None:
-        """What only reads is given up; a write is answered, whether or not anybody listens, and what was sent after
-        it as well."""
+        """Cancel a request that only reads. A write is finished and answered, and so are the requests after it."""
         if self._is_busy and self._is_reading:
             self._give_up()
 
     def ended(self) -> None:
         self._is_over = True
-        self._arriving.end()
+        self._parser.end()
         if self._linger is not None:
             self._linger.cancel()
             self._linger = None
@@ -151,14 +150,14 @@ class HttpConversation:
 
     @property
     def is_idle(self) -> bool:
-        return not self._is_busy and not self._complete and not self._arriving.held
+        return not self._is_busy and not self._complete and not self._parser.held
 
     @property
     def unfinished(self) -> int | None:
-        return self._arriving.unfinished if self.is_idle else None
+        return self._parser.unfinished if self.is_idle else None
 
     def give_up_waiting(self) -> None:
-        self._arriving.refuse(
+        self._parser.refuse(
             HttpError(408, "request_timeout", "timed out waiting for the rest of the request")
         )
         self._go_on()
@@ -168,41 +167,41 @@ class HttpConversation:
         self._close()
 
     def _close(self) -> None:
-        self._arriving.shut()
+        self._parser.shut()
         self._wire.close()
 
-    # -- one after the other ---------------------------------------------------------------------------
+    # -- requests --------------------------------------------------------------------------------------
 
     def _go_on(self) -> None:
-        """Begin what can be begun. Called again from within, it leaves the work to the call that is under way."""
+        """Start the next request, if possible. A nested call returns, and the outer call goes on."""
         if self._is_going_on:
             return
         self._is_going_on = True
-        arriving = self._arriving
+        parser = self._parser
         try:
             while not self._is_busy and not self._is_over and not self._wire.is_full:
                 if self._complete:
                     self._begin(self._complete.popleft())
-                elif arriving.held:
-                    arriving.feed_held()
+                elif parser.held:
+                    parser.feed_held()
                 else:
                     break
         finally:
             self._is_going_on = False
         if self._is_busy or self._is_over:
             return
-        if arriving.continue_due and not self._complete:
-            arriving.continue_due = False
+        if parser.continue_due and not self._complete:
+            parser.continue_due = False
             self._wire.send(CONTINUE)
-        if self._is_paused and not arriving.held and not arriving.is_shut:
+        if self._is_paused and not parser.held and not parser.is_shut:
             self._is_paused = False
             self._wire.go_on_reading()
 
-    def _begin(self, arrived: ParsedRequest) -> None:
-        method, target, headers, body, self._is_kept_alive, self._is_old, wrong = arrived
+    def _begin(self, parsed: ParsedRequest) -> None:
+        method, target, headers, body, self._is_kept_alive, self._is_old, wrong = parsed
         self._is_busy = True
         self._entry = None
-        self._began_ns = self._door.context.world.clock_ns()
+        self._began_ns = self._server.context.world.clock_ns()
         self._is_head = method == "HEAD"
         self._is_reading = method in ("GET", "HEAD")
         try:
@@ -212,15 +211,15 @@ class HttpConversation:
             if "host" not in headers and not self._is_old:
                 raise HttpError(400, "no_host", "the request has no Host header")
             if browsers.is_browser(headers):
-                browsers.check(headers, self._door.hosts(), is_local=self._wire.is_local)
-            entry, parameters = self._door.router.find(method, path)
+                browsers.check(headers, self._server.hosts(), is_local=self._wire.is_local)
+            entry, parameters = self._server.router.find(method, path)
             self._entry = entry
             if body and (entry.route.body is None or "content-encoding" in headers):
                 _check_body(entry, headers, body)
             request = entry.request(self._session, parameters, query, headers, body)
             if self._is_head:
                 request = request._replace(is_head=True)
-            answer = entry.handle(self._door.gateway, request)
+            answer = entry.handle(self._server.gateway, request)
         except Exception as error:
             self._fail(error)
             return
@@ -246,7 +245,7 @@ class HttpConversation:
             self._fail(error)
 
     def _fail(self, error: Exception) -> None:
-        """Tell the client what is wrong; what nobody foresaw is told to the operator."""
+        """Send an error response. An unexpected error is logged."""
         self._running = None
         if self._is_over or not self._is_busy:
             return
@@ -262,7 +261,7 @@ class HttpConversation:
     def _respond(self, response: Response) -> None:
         status, body, content_type, headers = response
         self._count(status)
-        head = self._door.heads.of(status, content_type if status not in WITHOUT_BODY else "")
+        head = self._server.heads.of(status, content_type if status not in WITHOUT_BODY else "")
         if headers:
             head += lines(headers)
         if not self._is_kept_alive:
@@ -281,20 +280,20 @@ class HttpConversation:
         self._done()
 
     def _count(self, status: int) -> None:
-        """For metrics; what has no route is counted together, whatever it was."""
-        door = self._door
+        """Count the response in metrics. Requests without a route are counted together."""
+        server = self._server
         entry = self._entry
         method, path = ("-", "-") if entry is None else (entry.route.method, entry.route.path)
-        took_ns = door.context.world.clock_ns() - self._began_ns
-        door.context.metrics.http_answered(method, path, status, took_ns)
+        took_ns = server.context.world.clock_ns() - self._began_ns
+        server.context.metrics.http_answered(method, path, status, took_ns)
 
     def _stream(self, stream: Stream) -> None:
         self._count(stream.status)
         is_measured = any(name.lower() == "content-length" for name, _ in stream.headers)
         is_chunked = not is_measured and not self._is_old
         if not is_measured and self._is_old:
-            self._is_kept_alive = False  # its end is the end of the connection
-        head = self._door.heads.of(stream.status, stream.content_type) + lines(stream.headers)
+            self._is_kept_alive = False  # closing the connection ends the body
+        head = self._server.heads.of(stream.status, stream.content_type) + lines(stream.headers)
         if is_chunked:
             head += CHUNKED
         if not self._is_kept_alive:
@@ -319,7 +318,7 @@ class HttpConversation:
             self._running = running
 
     def _stream_failed(self, error: Exception) -> None:
-        """The client has the beginning already: that there is no end tells it."""
+        """Close the connection: the missing end of the body shows the error to the client."""
         self._running = None
         if isinstance(error, HttpError | KafkaError):
             logger.warning("stream to %s ended early: %s", self._wire.peer, error)
@@ -329,12 +328,12 @@ class HttpConversation:
         self._close()
 
     def send(self, data: bytes) -> None:
-        """Of a stream."""
+        """Send bytes of a stream."""
         if not self._is_over:
             self._wire.send(data)
 
     def room(self) -> Promise[None]:
-        """Answered when a stream may send more."""
+        """Resolved when a stream may send more."""
         if not self._wire.is_full:
             return _READY
         if self._room is None:
@@ -350,17 +349,17 @@ class HttpConversation:
 
     def _done(self) -> None:
         self._is_busy = False
-        self._arriving.free_room()
+        self._parser.free_room()
         if self._is_kept_alive:
             self._go_on()
-        elif self._arriving.is_refused:
-            self._linger = self._door.context.world.call_later(LINGER_MS, self._wire.close)
+        elif self._parser.is_refused:
+            self._linger = self._server.context.world.call_later(LINGER_MS, self._wire.close)
         else:
             self._close()
 
 
 class _Plain:
-    """The body of a response that says how long it is, or ends with the connection."""
+    """The body of a response with a Content-Length, or one that ends with the connection."""
 
     __slots__ = ("_conversation",)
 
@@ -375,7 +374,7 @@ class _Plain:
 
 
 class _Chunks(_Plain):
-    """The body of a response whose length nobody knows."""
+    """The chunked body of a response of unknown length."""
 
     __slots__ = ()
 
@@ -385,7 +384,7 @@ class _Chunks(_Plain):
 
 
 def _check_body(entry: BoundRoute, headers: Mapping[str, str], body: bytes) -> None:
-    """There is one: whether it can be read, and whether anybody would."""
+    """Raise if the body is compressed, or if the route takes none."""
     encoding = headers.get("content-encoding", "identity")
     if encoding.lower() != "identity":
         error = HttpError(
