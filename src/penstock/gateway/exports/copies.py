@@ -132,7 +132,7 @@ class Copy:
             vfs.make_dirs(self._directory)
         file = vfs.open(self._path, write=True, create=True)
         try:
-            # The last one may be cut: it comes again.
+            # The last batch may be incomplete: it is fetched again.
             whole = memoryview(data)[: sum(batch.size for batch in iter_batches(data))]
             file.pwrite([whole], self._size)
             self._size += len(whole)

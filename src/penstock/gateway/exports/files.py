@@ -104,8 +104,8 @@ class _Groups:
     def __enter__(self) -> None: ...
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        """Where nobody closed it, what was written is of no use. Arrow's writer would end its file when it is
-        forgotten, and complain that there is none any more."""
+        """Discard an unfinished file. Arrow's writer would otherwise write its footer when it is garbage collected,
+        and fail because the file is closed."""
         if self._writer.is_open:
             with suppress(OSError, pa.ArrowException):
                 self._writer.close()

@@ -28,7 +28,7 @@ class Span(NamedTuple):
     start: Offset
     stop: Offset
     aborted: tuple[tuple[int, Offset, Offset], ...] = ()
-    """Producer, first and last offset of transactions that nobody shall see."""
+    """Producer id, first and last offset of aborted transactions."""
 
 
 class ExportSpec(NamedTuple):

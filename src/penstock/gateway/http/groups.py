@@ -63,7 +63,7 @@ _NOT_A_MEMBER: Final = (
     ErrorCode.STALE_MEMBER_EPOCH,
     ErrorCode.REBALANCE_IN_PROGRESS,
 )
-"""What is said to who commits for a group that has members, and is none of them."""
+"""Errors for a commit by a client that is not a member of a group with members."""
 
 
 class GroupListing(msgspec.Struct):
@@ -210,7 +210,7 @@ def _allowed(context: Context, request: Request, operation: Operation) -> str:
 def _find(context: Context, group: str) -> Steps[GroupDescription]:
     """The group, whichever protocol it speaks."""
     if OFFSETS_TOPIC not in context.image.topics:
-        raise _absent(group)  # nobody has ever used one here
+        raise _absent(group)  # the offsets topic does not exist yet: no group was ever used
     if is_enabled(context):
         reply = yield from ask_group(context, group, ConsumerGroupDescribe((group,)))
         found: DescribedConsumerGroup = (

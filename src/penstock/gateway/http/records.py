@@ -3,12 +3,12 @@
     /topics/{topic}/records                              all partitions, one after the other
     /topics/{topic}/partitions/{partition}/records       one of them
 
-The form is chosen with `Accept`, with `format`, or by what the path ends with (`records.parquet`): pandas, Polars and
-DuckDB take a URL and send no header of their own. Committed records alone are shown.
+The format is chosen with `Accept`, with `format`, or by the suffix of the path (`records.parquet`): pandas, Polars and
+DuckDB take a URL and set no headers. Only committed records are returned.
 
-JSON comes in pages, and says where the next one begins. Lines are sent as they are read, for as long as the range goes
-on. Files are made by a child process (`exports`); what is too long for one is refused, unless the client said how much
-it wants: nobody should take a part for the whole.
+JSON is returned in pages, each with the start of the next one. Lines are sent as they are read, up to the end of the
+range. Files are made by a child process (`exports`). A range that is too long for one file is rejected unless the
+client sets a limit, so that a part is never mistaken for the whole.
 """
 
 from collections.abc import Callable, Sequence
@@ -58,7 +58,7 @@ FORMATS: Final = {
 CONTENT_TYPES: Final = tuple(FORMATS.values())
 
 SPANS_A_TURN: Final = 100
-"""Partitions whose aborted transactions are looked up before others get their turn."""
+"""Partitions whose aborted transactions are looked up in one tick."""
 
 PAGE_RECORDS: Final = 1_000
 PAGE_RECORDS_MAX: Final = 10_000
@@ -261,7 +261,7 @@ def _lines(
 def _file(
     gateway: Any, request: Request, content_type: str, ranges: Sequence[OffsetRange], asked: RecordQuery
 ) -> Steps[Answer]:
-    """Of what is there now, unless the request goes on with a file that its reader has begun."""
+    """A file of the current range, or the file that the reader has begun to read."""
     peer = request.session.peer.rpartition(":")[0]
     words = (tuple(request.path.items()), tuple(request.query.items()))
     reader = (peer, request.headers.get("user-agent"), content_type, *words)

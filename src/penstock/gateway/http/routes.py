@@ -45,7 +45,7 @@ def _description() -> bytes:
 
 
 _page: list[bytes] = []
-"""The page at /docs, once it was asked for."""
+"""The page at /docs, after its first request."""
 
 
 def _openapi(_gateway: object, _request: Request) -> Response:

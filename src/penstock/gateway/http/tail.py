@@ -1,13 +1,13 @@
-"""A topic as it grows: server-sent events, one for each record.
+"""Streams new records of a topic as server-sent events, one for each record.
 
     id: 0:41,1:7          the last offset of each partition that the client has
     data: {"partition":0,"offset":41,...}
 
-A browser's `EventSource`, or any other reader, that loses the connection sends the last id as `Last-Event-ID`, and
-goes on behind it: no record is missed and none comes twice. A comment every 15 seconds keeps proxies from hanging up.
-When the topic is deleted, an event `end` says so, as it does where the client has said how much it wants; when the
-node stops, the stream just ends, to be picked up again. Partitions that the topic is given meanwhile are followed too,
-from their beginning.
+A browser's `EventSource`, or another reader, that loses the connection sends the last id as `Last-Event-ID`, and the
+stream continues after it: no record is missed or repeated. A comment every 15 seconds keeps proxies from closing the
+connection. An event `end` follows when the topic is deleted, or the requested number of records is sent. When the node
+stops, the stream ends without it, and the client reconnects. Partitions that are added to the topic are read from
+their start.
 """
 
 from collections.abc import Sequence
@@ -31,13 +31,13 @@ from penstock.records import Record
 EVENTS: Final = "text/event-stream"
 
 KEEP_ALIVE_MS: Final = 15_000
-"""What the standard recommends: proxies hang up after 20 seconds of silence, some of them."""
+"""The interval that the standard recommends: some proxies close a connection after 20 idle seconds."""
 
 RETRY_MS: Final = 1_000
-"""After which a client that lost the connection comes back."""
+"""Delay before a client reconnects."""
 
 PARTITIONS_MAX: Final = 256
-"""Of one stream: each event's id names them all."""
+"""Partitions of one stream: the id of each event names them all."""
 
 WAIT_MS_MAX: Final = 86_400_000
 
@@ -65,34 +65,34 @@ def _tail(gateway: Any, request: Request) -> Answer | Steps[Answer]:
             f"topic {topic.name!r} has {len(numbers)} partitions; a stream follows at most {PARTITIONS_MAX}. "
             "Choose one with the parameter partition.",
         )
-    places = [find_partition(context, topic.name, each) for each in numbers]
-    if all(each.here is not None for each in places):
-        return _stream(gateway, request, topic.id, places)
-    return _looked(gateway, request, topic.id, places)
+    partitions = [find_partition(context, topic.name, each) for each in numbers]
+    if all(each.here is not None for each in partitions):
+        return _stream(gateway, request, topic.id, partitions)
+    return _looked(gateway, request, topic.id, partitions)
 
 
 def _looked(
-    gateway: Any, request: Request, topic_id: Uuid, places: Sequence[RoutedPartition]
+    gateway: Any, request: Request, topic_id: Uuid, partitions: Sequence[RoutedPartition]
 ) -> Steps[Answer]:
     """The same where others have to be asked first how far their partitions go."""
-    yield from look_up_bounds(gateway.context, places)
-    return _stream(gateway, request, topic_id, places)
+    yield from look_up_bounds(gateway.context, partitions)
+    return _stream(gateway, request, topic_id, partitions)
 
 
-def _stream(gateway: Any, request: Request, topic_id: Uuid, places: Sequence[RoutedPartition]) -> Answer:
-    positions = _positions(request, places)
-    tail = Tail(gateway.context, gateway.fair_queue, topic_id, places, positions, request.query["decode"])
+def _stream(gateway: Any, request: Request, topic_id: Uuid, partitions: Sequence[RoutedPartition]) -> Answer:
+    positions = _positions(request, partitions)
+    tail = Tail(gateway.context, gateway.fair_queue, topic_id, partitions, positions, request.query["decode"])
     tail.takes_new = request.query["partition"] is None
     tail.events_left = request.query["max_events"]
     tail.wait_ms = request.query["wait_ms"]
     return Stream(tail.events, EVENTS, headers=(("Cache-Control", "no-store"), ("X-Accel-Buffering", "no")))
 
 
-def _positions(request: Request, places: Sequence[RoutedPartition]) -> dict[int, Offset]:
+def _positions(request: Request, partitions: Sequence[RoutedPartition]) -> dict[int, Offset]:
     origin: str = request.query["from"]
     last_id = request.headers.get("last-event-id", "").strip()
-    first = {each.number: each.log_start for each in places}
-    end = {each.number: each.last_stable for each in places}
+    first = {each.number: each.log_start for each in partitions}
+    end = {each.number: each.last_stable for each in partitions}
     if last_id:
         seen = _after(last_id)
         # What the id does not name, or is ahead of, was made after it: nothing of it has been seen.
@@ -143,52 +143,52 @@ class Tail:
         context: Context,
         fair_queue: FairQueue,
         topic_id: Uuid,
-        places: Sequence[RoutedPartition],
+        partitions: Sequence[RoutedPartition],
         positions: dict[int, Offset],
         decoding: str,
     ) -> None:
         self._context = context
         self._fair_queue = fair_queue
         self._topic_id = topic_id
-        self._places = places
+        self._partitions = partitions
         self._positions = positions
         self._decoding = decoding
         self.takes_new = True
         """Whether partitions that the topic is given are followed too."""
         self.events_left: int | None = None
-        """How many records are to be sent yet; None for as many as come."""
+        """Records that are still to be sent; None for no limit."""
         self.wait_ms: int | None = None
-        """How long to wait for a record before it ends; None for as long as the client stays."""
+        """How long to wait for a record before the stream ends; None for no limit."""
         self._ids = {number: b"%d:%d" % (number, offset - 1) for number, offset in positions.items()}
-        """The last offset that was sent of each partition, as it stands in ids."""
+        """By partition: the last sent offset, in the form of event ids."""
 
     def events(self, out: Out) -> Steps[None]:
         world = self._context.world
-        following = TailReader(self._context, self._places, self._positions)
-        slot = self._fair_queue.stream_slot(out, following.rest)
+        reader = TailReader(self._context, self._partitions, self._positions)
+        slot = self._fair_queue.stream_slot(out, reader.rest)
         heard_ns = world.clock_ns()
         why = ""
         try:
-            # The first id is that of the beginning: who comes back before the first record misses none.
+            # The first id is the start: a client that reconnects before the first record misses none.
             out.write(b"retry: %d\nid: %s\n\n" % (RETRY_MS, self._id))
-            while not following.is_over and not why:
-                if following.may_have_more:
+            while not reader.is_over and not why:
+                if reader.may_have_more:
                     yield from slot.wait()
-                    if following.is_over:
+                    if reader.is_over:
                         break
-                found = yield from following.read()
+                found = yield from reader.read()
                 if found is not None:
                     out.write(self._written(*found))
                     del found  # which may be views of a whole batch, while it waits for the client
                     heard_ns = world.clock_ns()
                     why = ALL_SENT if self.events_left == 0 else ""
-                elif not self._find_new(following):
+                elif not self._find_new(reader):
                     slot.pause()
                     silent_ms = (world.clock_ns() - heard_ns) / 1e6
                     left_ms = float("inf") if self.wait_ms is None else self.wait_ms - silent_ms
                     if left_ms <= 0:
                         why = NOTHING_CAME
-                    elif not (yield following.more(min(left_ms, KEEP_ALIVE_MS))) and left_ms > KEEP_ALIVE_MS:
+                    elif not (yield reader.more(min(left_ms, KEEP_ALIVE_MS))) and left_ms > KEEP_ALIVE_MS:
                         out.write(b": keep-alive\n\n")
                         yield out.ready()
             if not why and self._is_deleted:
@@ -197,28 +197,28 @@ class Tail:
                 out.write(b'event: end\ndata: {"reason":"%s"}\n\n' % why.encode())
         finally:
             slot.close()
-            following.close()
+            reader.close()
 
-    def _find_new(self, following: TailReader) -> bool:
+    def _find_new(self, reader: TailReader) -> bool:
         """Follow what the topic was given; whether there was anything."""
         topic = self._context.image.topic_by_id(self._topic_id) if self.takes_new else None
         if topic is None or not len(self._ids) < len(topic.partitions) <= PARTITIONS_MAX:
             return False
         alone = is_alone(self._context)
-        places = [
+        partitions = [
             RoutedPartition(self._context, topic.name, topic.id, number)
             for number in sorted(topic.partitions)
             if number not in self._ids
         ]
-        new = [each for each in places if not alone or each.here is not None]
+        new = [each for each in partitions if not alone or each.here is not None]
         for each in new:
-            following.add(each, each.log_start)
+            reader.add(each, each.log_start)
             self._ids[each.number] = b"%d:%d" % (each.number, each.log_start - 1)
         return bool(new)
 
     @property
     def _is_deleted(self) -> bool:
-        return self._places[0].is_gone
+        return self._partitions[0].is_gone
 
     @property
     def _id(self) -> bytes:

@@ -37,7 +37,7 @@ LISTED: Final = 1_000
 LISTED_MAX: Final = 10_000
 
 PARTITIONS_A_TURN: Final = 500
-"""Described before others get their turn: a millisecond or two."""
+"""Partitions that are described in one tick: a millisecond or two."""
 
 PARTITIONS_OF_A_TOPIC_MAX: Final = 2**31 - 1
 REPLICAS_MAX: Final = 2**15 - 1
@@ -219,7 +219,7 @@ def _change(gateway: Any, request: Request) -> Steps[Response]:
     context: Context = gateway.context
     topic = topic_in(context, request, Operation.ALTER)
     total = request.body.partitions
-    if total != len(topic.partitions):  # asked for again, it is done already
+    if total != len(topic.partitions):  # a retry finds it done
         [changed] = yield from decide(context, CreatePartitions((MorePartitions(topic.name, total),)))
         check(changed.result, f"topic {topic.name!r} could not be given {total} partitions")
     return (yield from _described(context, find_topic(context, topic.name)))

@@ -5,8 +5,9 @@
                    `sound_end                      `the log end when reading began
 
 A partition that this broker leads is read once; after that every new key is noted as it is written. A partition that
-comes back from another leader is read again. Portions are read beside the loop. Only batches that can hold a key are
-decoded: the gateway writes no transactions and no sequences, and an uncompressed batch shows the header's name.
+this broker leads again after another leader is read again. Portions are read beside the loop. Only batches that can
+hold a key are decoded: the gateway writes no transactions and no sequences, and an uncompressed batch shows the
+header's name.
 """
 
 import logging

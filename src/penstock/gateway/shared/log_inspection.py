@@ -1,8 +1,7 @@
-"""A topic opened up: who has its partitions, which files they lie in, and what the indexes of those files say.
+"""Inspects the logs of a topic: replicas, segments and index entries, for the explorer page.
 
-Nothing is worked out from settings: offsets, sizes and entries are those of the live log, the very ones that reads go
-by. What only memory has to say is looked at on the loop, at one moment for all partitions; what takes a look at files
-(a sealed segment's indexes are on disk alone) is read beside it.
+All values come from the live log, none from settings. State in memory is read on the loop, at one moment for all
+partitions. Files (the indexes of a sealed segment are only on disk) are read on a thread.
 """
 
 from collections.abc import Iterator, Sequence

@@ -61,12 +61,12 @@ def _json(data: bytes | None) -> Any:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError):
         text = _text(data)
         return {"text": text} if isinstance(text, str) else text
-    # Inside of strings line ends are escaped: those that are not mean nothing, and would end an event or a line.
+    # Line ends inside strings are escaped; others are insignificant, and would end an event or a line.
     return msgspec.Raw(data.translate(_LINE_ENDS))
 
 
 def _name(name: str) -> str:
-    """A header's name; what is not UTF-8 in it comes as surrogates, which JSON has no place for."""
+    """A header's name. Bytes that are not UTF-8 are surrogates here, which JSON cannot have, and are replaced."""
     return name if name.isprintable() else name.encode(errors="surrogateescape").decode(errors="replace")
 
 
@@ -95,7 +95,7 @@ def show(partition: int, records: list[Record], decoding: str) -> list[JsonRecor
 
 
 def show_some(topic: str, shown: list[JsonRecord], fields: Collection[str]) -> None:
-    """Leave of records what was asked for."""
+    """Keep only the requested fields of records."""
     hidden = [each for each in FIELDS if each not in fields]
     for each in shown:
         each.topic = topic

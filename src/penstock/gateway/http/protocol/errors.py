@@ -1,7 +1,7 @@
-"""What is wrong, as an HTTP status and JSON.
+"""Errors as HTTP status and JSON.
 
-A Kafka error keeps its name, in lower case, as the code: what somebody knows of Kafka helps them here as well. Its
-status says what a client can do about it: 4xx, ask for something else; 503, ask again; 500, tell the operator.
+The code of a Kafka error is its Kafka name in lower case. The status tells the client what to do: 4xx, change the
+request; 503, retry; 500, tell the operator.
 """
 
 from typing import Any, Final
@@ -86,7 +86,7 @@ STATUSES: Final[dict[ErrorCode, int]] = {
             _E.PRODUCER_FENCED,
             _E.OUT_OF_ORDER_SEQUENCE_NUMBER,
             _E.DUPLICATE_SEQUENCE_NUMBER,
-            # Routes take what is well formed alone: what is left is at odds with what there is.
+            # Routes reject malformed values, so these are conflicts with the state of the cluster.
             _E.OFFSET_OUT_OF_RANGE,
             _E.INVALID_TIMESTAMP,
             _E.INVALID_RECORD,
@@ -123,23 +123,23 @@ STATUSES: Final[dict[ErrorCode, int]] = {
     ),
     _E.REQUEST_TIMED_OUT: 504,
 }
-"""What is not in it is a fault of the node: 500."""
+"""All other errors are 500."""
 
 ALWAYS: Final = (400, 403, 405, 406, 413, 415, 431, 500, 503, 504)
-"""What any request may end with."""
+"""Statuses that every route may return."""
 
 
 class ErrorInfo(msgspec.Struct):
-    """What went wrong; some codes come with more fields, which say what to do about it."""
+    """An error. Some codes have further fields."""
 
     code: str
-    """For programs: a word such as `unknown_topic_or_partition` that does not change."""
+    """For programs: a stable name such as `unknown_topic_or_partition`."""
     message: str
     """For people: a sentence."""
 
 
 class ErrorBody(msgspec.Struct):
-    """The body of every response that is not good."""
+    """The body of every error response."""
 
     error: ErrorInfo
 

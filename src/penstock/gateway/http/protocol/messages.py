@@ -75,31 +75,31 @@ class HttpError(Exception):
 
 
 Answer: TypeAlias = Response | Stream
-Handle: TypeAlias = Callable[[Any, Request], Answer | Steps[Answer] | Promise[Any]]
-"""Called with the `Gateway` and the request. A `Promise` is answered with an `Answer`, or with what is wrong."""
+Handle: TypeAlias = Callable[[Any, Request], Answer | Steps[Answer] | Promise[Answer]]
+"""Called with the `Gateway` and the request."""
 
 
 class Query(NamedTuple):
-    """A parameter behind the `?`."""
+    """A query parameter."""
 
     name: str
     type: type[str] | type[int] | type[bool] | type[list[str]]
-    """A list is texts separated by commas."""
+    """A list is comma-separated."""
     what: str
-    """A sentence about it."""
+    """Its description."""
     default: Any = None
     is_required: bool = False
     min: int | None = None
     max: int | None = None
-    """Of a number's value, of a text's length, or of how many texts a list has."""
+    """Limit of a number's value, a text's length, or a list's length."""
     one_of: tuple[str, ...] = ()
-    """What a text, or each of a list, may be."""
+    """Allowed values of a text, or of each text of a list."""
     pattern: str = ""
-    """What it looks like: a regular expression for all of it, from `^` to `$`."""
+    """A regular expression for the whole value, from `^` to `$`."""
     each_max: int | None = None
-    """Of the length of each text of a list."""
+    """Limit of the length of each text of a list."""
     is_unique: bool = False
-    """Of a list: no text comes twice."""
+    """Whether the texts of a list must differ."""
 
 
 class Route(NamedTuple):

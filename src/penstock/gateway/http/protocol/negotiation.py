@@ -14,7 +14,7 @@ from penstock.gateway.shared.fair_queue import FairQueue
 from penstock.vfs import File
 
 RANGES_MAX = 64
-"""A browser sends eight; who sends more is answered by the first of them."""
+"""Entries of an Accept header that are read. A browser sends eight."""
 
 
 @lru_cache(maxsize=256)
@@ -66,7 +66,7 @@ _DIGITS_MAX = 18
 
 
 def requested_part(headers: Mapping[str, str], *, is_head: bool) -> FileRequest:
-    """What of a file a request wants, before anybody knows which file that is."""
+    """The part of a file that a request asks for, before the file is known."""
     named = headers.get("if-match") or headers.get("if-range") or ""
     tags = tuple(each.strip() for each in named.split(","))[:TAGS_MAX] if named not in ("", "*") else ()
     if is_head:
@@ -120,7 +120,7 @@ def whole_or_part(
 
 
 def _span(text: str) -> tuple[int | None, int | None] | None:
-    """First and last byte as they are asked for, or None and the length of an end; None for the whole, as for what
+    """First and last byte of a range, or None and the length of the end. None for the whole file, and for a range that
     is not understood."""
     unit, sign, span = text.partition("=")
     if unit.strip().lower() != "bytes" or not sign or "," in span:

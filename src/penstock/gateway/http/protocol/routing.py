@@ -131,7 +131,7 @@ DIGITS_MAX = 20
 """Of a number that may fit; more are not even looked at."""
 
 SHOWN_MAX = 64
-"""How much of what somebody sent is sent back to them."""
+"""Characters of a client's input that an error message repeats."""
 
 _NOTHING: Final[Mapping[str, Any]] = {}
 _GOT_FLOAT: Final = "got `float`"
@@ -400,5 +400,5 @@ def _check_json(content_type: str) -> None:
 
 
 def shown(text: str) -> str:
-    """What somebody sent, for a sentence about it."""
+    """A client's input, shortened for an error message."""
     return repr(text if len(text) <= SHOWN_MAX else text[:SHOWN_MAX] + "...")

@@ -1,11 +1,11 @@
-"""Settings as JSON: which there are, what each may be, and the text that Kafka keeps of it.
+"""Settings as JSON: their names, their allowed values, and their text form in Kafka.
 
-Everything is text to Kafka. Here a number may be a number and a truth value a truth value, or the same as text, as
-a setting's description shows it. What may be set is described name by name, from the table
-that the controller checks with, so that a mistyped name is a mistake for whoever reads the description too.
+In Kafka every value is text. Here a number may be a JSON number and a flag a JSON boolean, or either as text. The
+OpenAPI description lists every setting, from the table that the controller validates with, so that generated clients
+reject mistyped names.
 
-Two kinds of mistake are caught here and nowhere else, since who makes them locks the door behind themselves: fewer
-connections, or smaller batches, than any call needs (`LOWEST`); and more replicas in sync than there are.
+Two mistakes are rejected only here, since they would lock the client out: fewer connections, or smaller batches, than
+any call needs (`LOWEST`); and a `min.insync.replicas` above the number of replicas.
 """
 
 import re
