@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from penstock.base.ports import hold_port
+from penstock.server.ports import hold_port
 
 HOST = "127.0.0.1"
 COMMAND = (sys.executable, "-m", "penstock", "up")

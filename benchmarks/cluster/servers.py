@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks.broker.load import cpu_seconds
 from benchmarks.broker.servers import KAFKA_JVM
-from penstock.base.ports import hold_port
+from penstock.server.ports import hold_port
 
 HOST = "127.0.0.1"
 NODES = 3

@@ -10,12 +10,12 @@ from tests.cli.wire_tour import Shell
 
 from penstock.base.hashing import partition_for
 from penstock.base.ids import TopicPartition
-from penstock.base.ports import hold_port
 from penstock.cli.commands import groups
 from penstock.cli.offset_resets import read_file
 from penstock.cli.output import Refused
 from penstock.cli.positions import parse_duration
 from penstock.cli.selection import Selection, parse_partition, parse_selection, show_partitions
+from penstock.server.ports import hold_port
 from penstock.testing import Broker
 
 

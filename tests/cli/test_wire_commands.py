@@ -13,10 +13,10 @@ from tests.cli.test_main import PENSTOCK
 from tests.cli.wire_tour import Shell
 
 from penstock.base.ids import TopicPartition
-from penstock.base.ports import hold_port
 from penstock.client.cluster import Cluster
 from penstock.client.consumer import Consumer
 from penstock.client.settings import parse_servers
+from penstock.server.ports import hold_port
 from penstock.testing import Broker
 
 SERVER_VARIABLE = "PENSTOCK_SERVER"

@@ -9,7 +9,7 @@ from typing import Self
 
 from tests.processes import HOST, Process
 
-from penstock.base.ports import hold_port
+from penstock.server.ports import hold_port
 
 
 class NodeProcesses:

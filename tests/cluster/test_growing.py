@@ -11,10 +11,10 @@ from tests.compat.clients.patient import wait_until
 from tests.compat.kafka.peer import KafkaPeer
 from tests.processes import HOST, Process
 
-from penstock.base.ports import hold_port
 from penstock.client.cluster import Cluster
 from penstock.client.quorum import describe_quorum
 from penstock.client.settings import parse_servers
+from penstock.server.ports import hold_port
 from penstock.storage.checkpoints import META_PROPERTIES, MetaProperties
 
 SETTINGS = {

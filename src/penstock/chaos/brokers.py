@@ -20,9 +20,9 @@ from pathlib import Path
 from random import Random
 
 from penstock.base.ids import uuid_text
-from penstock.base.ports import free_ports
 from penstock.chaos.namespaces import Network
 from penstock.chaos.switches import Switches
+from penstock.server.ports import free_ports
 from penstock.sim.clients.ports import Scheduler
 from penstock.wire.peers import Address
 

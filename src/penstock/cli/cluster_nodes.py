@@ -26,8 +26,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from penstock.base.ids import uuid_text
-from penstock.base.ports import free_ports
 from penstock.cli.output import Refused
+from penstock.server.ports import free_ports
 
 HOST = "127.0.0.1"
 STATE = "cluster.json"

@@ -29,11 +29,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import uvloop
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.ports import hold_port
 from penstock.base.world import World
 from penstock.server import doors
 from penstock.server.config import NodeConfig, config_from
 from penstock.server.host import Host, Hosted, MakeNode
+from penstock.server.ports import hold_port
 from penstock.server.process import open_files_max
 from penstock.testing.clock import Clock
 from penstock.testing.disk import BrokerDisk

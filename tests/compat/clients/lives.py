@@ -9,7 +9,7 @@ from typing import Protocol
 from tests.compat.kafka.peer import KafkaPeer, RunningKafka
 from tests.processes import Process
 
-from penstock.base.ports import hold_port
+from penstock.server.ports import hold_port
 
 SESSION_MS = 3000
 """After so long a silent member is out. A live one sends ten heartbeats meanwhile."""

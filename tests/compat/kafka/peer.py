@@ -25,7 +25,7 @@ from pathlib import Path
 
 from tests.class_archives import archive_of, make_archive, with_archive
 
-from penstock.base.ports import free_ports
+from penstock.server.ports import free_ports
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[2]

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.base import ports
-from penstock.base.ports import free_ports, hold_port
+from penstock.server import ports
+from penstock.server.ports import free_ports, hold_port
 
 
 def test_free_ports_differ_and_lie_below_the_ephemeral_range(
