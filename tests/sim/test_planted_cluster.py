@@ -269,7 +269,7 @@ def test_a_vote_for_a_log_that_lacks_something_is_caught(monkeypatch: pytest.Mon
             return would_grant(role, candidate, True, pre_vote)
 
         plant(monkeypatch, role.would_grant, grant_all, within=role)
-    assert_caught(BUSY, first=16, by="NodeLives")
+    assert_caught(BUSY, first=41, by=MetadataIdentical)
 
 
 def test_metadata_that_is_committed_without_a_majority_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,7 +59,7 @@ def test_nodes_bear_empty_disks() -> None:
 def test_damage_that_nobody_looks_for_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was on disk is given out as it is."""
     plant(monkeypatch, Segment.check, lambda _, __, data, *___: len(data))
-    assert_caught(FLIPPED, by="CorruptBatch")
+    assert_caught(FLIPPED, first=2, by="CorruptBatch")
 
 
 @pytest.mark.long
@@ -80,7 +80,7 @@ def test_a_damaged_replica_that_is_cut_off_while_others_count_on_it_is_caught(
 
     plant(monkeypatch, Partition.hand_over, cut_off)
     plant(monkeypatch, Replicas._is_spare, lambda *_: True)
-    assert_caught(FLIPPED, by=AckedNotLost)
+    assert_caught(FLIPPED, first=2, by=AckedNotLost)
 
 
 def test_a_node_with_an_empty_disk_that_stays_in_sync_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,7 +57,7 @@ def test_a_leader_that_counts_by_the_voters_that_its_epoch_began_with_is_caught(
         return reached(replicas, first, flushed)
 
     plant(monkeypatch, Quorum.reached_by_majority, by_first_set)
-    assert_caught(CHANGING, by=MetadataIdentical)
+    assert_caught(CHANGING, first=31, by=MetadataIdentical)
 
 
 def test_the_extra_leaves_everything_else_as_the_seed_has_it() -> None:

@@ -7,8 +7,9 @@ from tests.planting import plant
 from tests.sim.rules import assert_caught
 from tests.sim.test_planted_cluster import BUSY
 
+from penstock.replica import isr
 from penstock.replica.failing_disk import FailingDisk
-from penstock.replica.isr import NEVER, Isr
+from penstock.replica.isr import Isr
 from penstock.sim.checkers.pauses import AckedInTime
 from penstock.sim.cluster_plan import PowerCuts
 from penstock.sim.faults.disk_troubles import DiskPlan, Trouble
@@ -69,7 +70,7 @@ def test_a_follower_that_waits_to_be_found_out_is_caught(monkeypatch: pytest.Mon
     """As it was before replicas left the ISR by themselves."""
     Simulation(failing(Trouble.WRITES_FAIL, 0)).run()
     plant(monkeypatch, FailingDisk._send, lambda _: None)
-    assert_caught(failing(Trouble.WRITES_FAIL, 0), by=AckedInTime)
+    assert_caught(failing(Trouble.WRITES_FAIL, 0), first=7, by=AckedInTime)
 
 
 @pytest.mark.long
@@ -77,11 +78,16 @@ def test_a_leader_that_waits_for_who_has_left_is_caught(monkeypatch: pytest.Monk
     """Its high watermark waited for a replica that had been at the log end of late."""
     decided = Isr.decided
 
-    def stay_caught_up(of: Isr, members: tuple[int, ...]) -> None:
+    def keep(of: Isr, members: tuple[int, ...]) -> None:
+        before = {
+            each: (follower.caught_up_ms, follower.last_fetch, follower.fetched_end)
+            for each, follower in of.followers.items()
+        }
         decided(of, members)
-        for follower in of.followers.values():
-            if follower.caught_up_ms == NEVER:
-                follower.caught_up_ms = 2**62
+        for each, follower in of.followers.items():
+            follower.caught_up_ms, follower.last_fetch, follower.fetched_end = before[each]
 
-    plant(monkeypatch, decided, stay_caught_up)
+    assert isr.JOINING_MS_MAX < 30_000
+    monkeypatch.setattr(isr, "JOINING_MS_MAX", 30_000)
+    plant(monkeypatch, decided, keep)
     assert_caught(failing(Trouble.WRITES_FAIL, 0), by=AckedInTime)
