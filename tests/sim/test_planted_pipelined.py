@@ -165,7 +165,7 @@ def test_in_order_and_once_is_as_it_should_be() -> None:
 
 
 def test_a_new_epoch_is_a_violation() -> None:
-    with pytest.raises(Violation, match="EpochKept: p was refused with OUT_OF_ORDER_SEQUENCE_NUMBER"):
+    with pytest.raises(Violation, match="EpochKept: p got OUT_OF_ORDER_SEQUENCE_NUMBER"):
         Told().checkers.see(EpochBumped("p", 1, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER))
 
 
@@ -173,7 +173,7 @@ def test_a_record_that_is_there_once_for_each_of_two_epochs_is_a_violation() -> 
     told = Told()
     told.send(0)
     told.send(0, epoch=1)
-    with pytest.raises(Violation, match=r"OnceOverEpochs: .* expected 1 of it at most"):
+    with pytest.raises(Violation, match=r"OnceOverEpochs: .* expected at most 1 copies"):
         told.end(0, 0)
 
 
@@ -182,17 +182,17 @@ def test_a_record_behind_a_later_one_is_a_violation() -> None:
     told.send(0)
     told.send(1)
     with pytest.raises(
-        Violation, match="InOrderOverEpochs: orders-0 has record 0 of p at 1, behind record 1 at 0"
+        Violation, match="InOrderOverEpochs: orders-0 has record 0 of p at 1, after record 1 at 0"
     ):
         told.end(1, 0)
 
 
-def test_a_record_that_was_taken_for_delivered_and_is_not_there_is_a_violation() -> None:
+def test_a_missing_record_that_counts_as_delivered_is_a_violation() -> None:
     told = Told()
     told.send(0)
     told.send(1)
     told.ack(0, -1)
-    with pytest.raises(Violation, match=r"DeliveredIsThere: p #0 .* is taken for delivered"):
+    with pytest.raises(Violation, match=r"DeliveredIsThere: p #0 .* counts as delivered"):
         told.end(1)
 
 
