@@ -139,7 +139,7 @@ def test_a_second_replay_shuts_out_the_first(
             replay(job)
 
     monkeypatch.setattr(replaying, "commit_in_transaction", slow)
-    with pytest.raises(ArchiveFault, match="another replay into topic twice has begun"):
+    with pytest.raises(ArchiveFault, match="another replay into topic twice has started"):
         replay(job)
     for partition in WANTED:
         assert read(broker, "twice", partition) == expected(partition)
@@ -170,5 +170,5 @@ def test_what_cannot_be_is_refused_in_one_sentence(broker: Broker, table: str, t
 def test_records_that_retention_will_take_again_are_told_of(broker: Broker, table: str) -> None:
     broker.create_topic("short", partitions=3, retention_ms=1000)
     done = replay(ReplayJob(table, "short", broker.bootstrap))
-    assert "retention.ms=1000: records that are older will be deleted again" in done.warning
+    assert "retention.ms=1000: older records will be deleted again" in done.warning
     assert os.path.exists(files_of(table)[0][0].path)
