@@ -1,9 +1,9 @@
-"""A home for Spark on one machine, in which its Python workers start sooner.
+"""A SPARK_HOME for one machine, in which Python workers start faster.
 
-Spark puts `python/lib/pyspark.zip` of its home before everything else that its workers import from. In that file
-nothing is compiled, so each worker compiles pyspark anew: about a second of a core, and a session starts several kinds
-of workers. The package that pip has installed is compiled. A home with everything but that file has
-the workers take pyspark from there: links, in the user's cache.
+Spark puts `python/lib/pyspark.zip` of its home first in the import path of its workers. That file has no compiled
+modules, so each worker compiles pyspark again: about a second of a core, and a session starts several kinds
+of workers. The package that pip installed is compiled. This home has links, in the user's cache, to everything except
+that file, so workers import the installed package.
 """
 
 import os
@@ -18,7 +18,7 @@ LINKED: Final = ("bin", "data", "jars", "licenses", "sbin")
 
 
 def quick_home(package: Path, cache: Path) -> Path | None:
-    """The home for a pyspark that pip has installed; None where it cannot be made, and Spark's own serves."""
+    """The home for a pyspark installed by pip; None if it cannot be created: Spark's own is then used."""
     parts = [each for each in LINKED if (package / each).is_dir()]
     if not {"bin", "jars"} <= set(parts):
         return None
@@ -30,11 +30,11 @@ def quick_home(package: Path, cache: Path) -> Path | None:
         made = Path(tempfile.mkdtemp(dir=cache))
         for each in parts:
             (made / each).symlink_to(package / each)
-        if home.is_symlink() or home.exists():  # its links lead nowhere any more
+        if home.is_symlink() or home.exists():  # its links are broken
             rmtree(home)
         try:
             made.rename(home)
-        except OSError:  # another process was quicker
+        except OSError:  # another process created it
             rmtree(made)
     except OSError:
         return None

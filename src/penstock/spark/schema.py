@@ -1,11 +1,11 @@
 """The columns of the source, in Spark's types and in Arrow's.
 
-They are those of Spark's Kafka source, in its order. `headers` is among them only if it is asked for. Spark compares
-the first Arrow batch of a task with its own idea of the schema, field by field, and takes nothing that is merely
-alike: `penstock.arrow.schema` is therefore made from the Spark schema that the reader was given.
+They are those of Spark's Kafka source, in its order. `headers` is included only on request. Spark compares
+the first Arrow batch of a task with its schema, field by field, and requires exact equality: so the Arrow schema is
+derived from the reader's Spark schema.
 
-A reader's schema is the one way to read less: the Python source API does not say which columns a query
-uses, so a user's `.schema("value binary, offset long")` decides what is decoded. Any columns, in any order.
+A reader's schema is the only way to decode fewer columns: the Python source API does not tell which columns a query
+uses, so a user's `.schema("value binary, offset long")` decides. It may have any columns, in any order.
 """
 
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ SCHEMA: Final = StructType(
         StructField("headers", HEADERS_TYPE),
     ]
 )
-"""Every column there is."""
+"""All columns."""
 
 
 def default_schema(*, with_headers: bool) -> StructType:
@@ -51,7 +51,7 @@ def default_schema(*, with_headers: bool) -> StructType:
 
 
 def wanted_columns(schema: StructType) -> Sequence[str]:
-    """The columns that a user's schema asks for, in its order. Other names, or other types, are refused."""
+    """The columns of a user's schema, in its order. Raises BadOption for other names or types."""
     for field in schema.fields:
         if field.name not in COLUMNS:
             raise BadOption(f"the schema has a column {field.name!r}, expected some of {', '.join(COLUMNS)}")
@@ -71,5 +71,5 @@ def wanted_columns(schema: StructType) -> Sequence[str]:
 
 
 def _plain(kind: DataType) -> str:
-    """A type without what it says about nulls."""
+    """A type without nullability."""
     return str(kind.simpleString())

@@ -1,6 +1,6 @@
-"""A Spark session that is light on one machine, and plain everywhere else.
+"""Creates a small Spark session on one machine, or a plain one elsewhere.
 
-With a `local` master Spark runs in one Java process beside this one. Its defaults are for servers; these are for a
+With a `local` master Spark runs in one Java process. Its defaults are for servers; these are for a
 laptop or a test: no web interface, little memory, few shuffle partitions, loopback only, and the collector that starts
 fastest. Settings of the caller override them. On a cluster, and through Spark Connect, only the caller's
 settings are set.
@@ -35,10 +35,10 @@ LIGHT: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-"""For a local master; each can be set otherwise."""
+"""Defaults for a local master."""
 
 QUICK_START: Final = {_JAVA_OPTIONS: "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
-"""For runs that are over in a minute, such as tests: Java compiles less well, and is sooner done with it."""
+"""For short runs, such as tests: Java compiles faster, to slower code."""
 
 
 def light_session(
@@ -47,9 +47,9 @@ def light_session(
     conf: Mapping[str, str] | None = None,
     remote: str | None = None,
 ) -> "SparkSession":
-    """A session, new or the one that runs already; `remote` is a Spark Connect server (`sc://HOST:PORT`).
+    """Get the running session or create one; `remote` is a Spark Connect server (`sc://HOST:PORT`).
 
-    Raises SparkMissing, in one sentence, where pyspark or a Java for it is missing.
+    Raises SparkMissing if pyspark or a suitable Java is missing.
     """
     try:
         from pyspark.sql import SparkSession  # noqa: PLC0415
@@ -68,15 +68,17 @@ def light_session(
     if master.startswith("local"):
         settings = LIGHT | settings
         settings[_JAVA_OPTIONS] = _quiet(settings[_JAVA_OPTIONS])
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else it says at length which one it takes
-        # Workers run what this process runs; the default, `python3` of the path, may be another one.
+        os.environ.setdefault(
+            "SPARK_LOCAL_IP", "127.0.0.1"
+        )  # otherwise Spark logs several lines about its choice
+        # Workers use this Python; the default, `python3` of the PATH, may be another one.
         if os.environ.setdefault("PYSPARK_PYTHON", sys.executable) == sys.executable:
             _take_quick_home()
     return _configured(builder.master(master), settings).getOrCreate()
 
 
 def _take_quick_home() -> None:
-    """Unless the user has a Spark of their own."""
+    """Set SPARK_HOME, unless the user has set it."""
     import pyspark  # noqa: PLC0415
 
     home = quick_home(Path(pyspark.__file__).parent, cache_directory())

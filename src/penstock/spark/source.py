@@ -4,8 +4,8 @@ Spark creates a source in one Python process, pickles it and uses it in others, 
 the rows that existed when it was planned: Spark keeps the plan of a `load()`, and plans again only for another
 `load()`.
 
-There is no `pushFilters`, on purpose: Spark keeps a reader with its filters for all queries of a DataFrame, and
-returns wrong rows for the next one. Options narrow what is read; a schema narrows what is decoded.
+There is deliberately no `pushFilters`: Spark reuses a reader with its filters for all queries of a DataFrame, and
+returns wrong rows for the next one. Options limit what is read; a schema limits what is decoded.
 """
 
 from collections.abc import Mapping
@@ -27,13 +27,13 @@ from penstock.spark.schema import default_schema, wanted_columns
 NAME = "penstock"
 PATH = "path"
 PATHS = "paths"
-"""What Spark makes of load() with a list."""
+"""Option in which Spark passes a list given to load()."""
 PROVIDER = "provider"
-"""Among the options where Spark asks for the columns of a new table of its catalog; of the table that comes of it a
-Python source is given no option at all."""
+"""Present in the options when Spark requests the columns of a new catalog table. A query of that table passes no
+options to a Python source."""
 
 _NO_TABLE = (
-    "a topic cannot be a table of Spark's catalog, because Spark keeps such a table's options from a Python source: "
+    "a topic cannot be a catalog table, because Spark does not pass the options of such a table to a Python source: "
     "use CREATE TEMPORARY VIEW ... USING penstock OPTIONS (...)"
 )
 
@@ -66,7 +66,7 @@ class DefaultSource(DataSource):
         return BatchReader(wanted_columns(schema), for_batch(read_options(self.options)))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        """Raises nothing: where PySpark makes a stream's reader it loses what is raised."""
+        """Never raises: PySpark loses exceptions at the creation of a stream's reader."""
         from penstock.spark.reading.stream import StreamReader  # noqa: PLC0415
 
         try:
@@ -94,12 +94,12 @@ class DefaultSource(DataSource):
 
 
 def _check_place(options: Mapping[str, str]) -> None:
-    """Refuse what Spark can be asked for, and does not hand over to a Python source."""
+    """Raise BadOption for uses that Spark accepts but does not pass on to a Python source."""
     if PATHS in options:
         raise BadOption("load() is given several paths, expected one directory: read each, and union them")
     if not options:
         raise BadOption(
-            f"no option is given, expected kafka.bootstrap.servers or path, and what to read; {_NO_TABLE}"
+            f"no option is given, expected kafka.bootstrap.servers or path, and topics; {_NO_TABLE}"
         )
     if PROVIDER in options:
         raise BadOption(_NO_TABLE)

@@ -1,4 +1,4 @@
-"""Set-up of a Python worker of Spark, once, before its first task.
+"""Sets up a Python worker of Spark, once, before its first task.
 
 Spark makes a worker collect garbage after every task, which visits every object. Nearly all objects are modules and
 their functions, which live as long as the worker: visiting them takes some 40 ms, as long as reading 50 MB. Frozen
