@@ -59,7 +59,7 @@ def test_topics_are_renewed_while_clients_write_and_read_them() -> None:
     for what in (
         "has renewed in life 5",
         "has deleted renewed, life 4: NONE",
-        "exact by id has to do with renewed@",
+        "exact by id uses renewed@",
         "is refused: UNKNOWN_TOPIC_ID",
         "is refused: UNKNOWN_TOPIC_OR_PARTITION",
         "reader by id reads renewed@",
