@@ -9,7 +9,7 @@ from tests.sim.test_planted_cluster import BUSY
 
 from penstock.metadata.config_table import RACK_AWARE
 from penstock.replica.partition import Partition
-from penstock.sim.checkers.records import NoChangedRecord
+from penstock.sim.checkers.cluster import HighWatermarkHeld
 from penstock.sim.cluster_plan import PowerCuts
 from penstock.sim.run import Simulation
 
@@ -25,7 +25,7 @@ NEAR = replace(
 
 DYING = replace(
     NEAR,
-    crash_us_mean=600_000,
+    crash_us_mean=2_500_000,
     cluster=replace(NEAR.cluster, power_cuts=PowerCuts.NONE, hiccups=0.05),
 )
 """Leaders die with what they alone have, and somebody always reads elsewhere."""
@@ -47,4 +47,4 @@ def test_a_follower_that_shows_what_is_not_committed_is_caught(monkeypatch: pyte
         follow(partition, partition.log.log_end, leader_log_start)
 
     plant(monkeypatch, Partition.follow_high_watermark, show_all)
-    assert_caught(DYING, by=NoChangedRecord)
+    assert_caught(DYING, first=3, by=HighWatermarkHeld)
