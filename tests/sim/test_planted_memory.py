@@ -37,7 +37,7 @@ IMPATIENT = replace(
 )
 """Batches time out while they are copied, and are sent again together with new ones."""
 
-FIRST = 5
+FIRST = 67
 """From here the search is short."""
 
 
