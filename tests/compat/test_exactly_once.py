@@ -336,7 +336,7 @@ KINDS = [
 @pytest.mark.parametrize(
     ("server", "rounds"),
     [
-        ("penstock", 5),
+        ("penstock", 3),
         pytest.param("penstock", 100, marks=pytest.mark.long),
         pytest.param("kafka", 5, marks=[pytest.mark.kafka, pytest.mark.long]),
     ],

@@ -249,7 +249,7 @@ def test_a_follower_does_not_give_up_what_is_committed() -> None:
     """Raft 5.4: it cannot happen unless a disk lied; then stopping is better than forgetting."""
     bench, request = follower(1, 1, 1)
     bench.step(answer(request, high_watermark=3))
-    with pytest.raises(LostCommit, match=r"truncate to 1, below the high watermark 3"):
+    with pytest.raises(LostCommit, match=r"truncation to 1, below the high watermark 3"):
         bench.step(answer(bench.sent_to(2, Fetch), diverging=OffsetAndEpoch(1, 1)))
 
 

@@ -225,7 +225,7 @@ def test_connections_beyond_the_limit_of_open_files_are_closed_with_a_line(tmp_p
 
 
 @pytest.mark.parametrize(
-    ("partitions", "descriptors"), [(300, 128), pytest.param(10_000, 1_024, marks=pytest.mark.long)]
+    ("partitions", "descriptors"), [(400, 128), pytest.param(10_000, 1_024, marks=pytest.mark.long)]
 )
 def test_partitions_outnumber_the_files_that_may_be_open(
     tmp_path: Path, partitions: int, descriptors: int

@@ -45,9 +45,9 @@ def test_a_broker_has_the_doors_that_it_is_asked_for(broker: Broker) -> None:
 
 def test_a_broker_without_doors_says_how_to_have_them() -> None:
     with Broker() as broker:
-        with pytest.raises(BrokerFailed, match=r"made with Broker\(http=True\)"):
+        with pytest.raises(BrokerFailed, match=r"create it with Broker\(http=True\)"):
             _ = broker.http_url
-        with pytest.raises(BrokerFailed, match=r"made with Broker\(line=True\)"):
+        with pytest.raises(BrokerFailed, match=r"create it with Broker\(line=True\)"):
             _ = broker.line_port
 
 

@@ -69,7 +69,13 @@ def coordinating() -> Scenario:
     )
 
 
-@pytest.mark.parametrize("scenario", [crashing(), coordinating()], ids=["plain", "coordinated"])
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        pytest.param(crashing(), id="plain", marks=pytest.mark.long),
+        pytest.param(coordinating(), id="coordinated"),
+    ],
+)
 def test_a_seed_gives_the_same_trace_in_another_process_whatever_hashes_are_there(scenario: Scenario) -> None:
     seed = scenario.seed
     told = play(seed, 2000)

@@ -39,7 +39,7 @@ def troubled(kind: Trouble, seed: int = 0) -> Scenario:
         pytest.param(Trouble.WRITES_FAIL, "Input/output error", marks=pytest.mark.long),
         pytest.param(Trouble.SYNCS_FAIL, "fails syncs", marks=pytest.mark.long),
         pytest.param(Trouble.READS_FAIL, "Input/output error", marks=pytest.mark.long),
-        (Trouble.SLOW, "is slow"),
+        pytest.param(Trouble.SLOW, "is slow", marks=pytest.mark.long),
     ],
 )
 def test_nodes_bear_a_disk_in_trouble(kind: Trouble, told: str) -> None:

@@ -58,6 +58,7 @@ def rows_of(spark: "SparkSession", broker: Broker, topic: str) -> list[tuple[obj
 NAMES = ("partition", "offset", "timestamp", "timestampType", "key", "value", "headers")
 
 
+@pytest.mark.long
 def test_an_archived_topic_is_whole_and_an_audit_says_so(
     spark: "SparkSession", spark_broker: Broker, topic: str, tmp_path: Path
 ) -> None:

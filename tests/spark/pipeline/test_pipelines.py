@@ -125,6 +125,7 @@ flows:
 """
 
 
+@pytest.mark.long
 def test_a_pipeline_goes_on_where_it_stopped_without_loss_or_repeat(
     spark: "SparkSession", spark_broker: Broker, tmp_path: Path, topic: str
 ) -> None:

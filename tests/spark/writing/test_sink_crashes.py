@@ -47,7 +47,7 @@ def crash_and_replay(query: Query, drawn: list[tuple[int, int, tuple[int, bool]]
 
 
 @given(lives)
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 def test_every_row_is_there_once_wherever_runs_crash(
     broker: Broker, drawn: list[tuple[int, int, tuple[int, bool]]]
 ) -> None:

@@ -56,7 +56,7 @@ def partitions(draw: st.DrawFn, *, with_keys: bool) -> list[Record]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(data=st.data(), segment_bytes=st.sampled_from([1, 300, 100_000, 2**30]))
 def test_out_and_in_again_changes_nothing(name: str, data: st.DataObject, segment_bytes: int) -> None:
     """Import what was written by hand, export it, import that: the same records, log start and log end."""
