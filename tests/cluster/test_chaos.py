@@ -199,7 +199,9 @@ class Storm:
             assert time.monotonic() < deadline, f"{done} of {self.numbers} are worked off, and there it stays"
 
 
-@pytest.mark.parametrize("rounds", [1, pytest.param(50, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "rounds", [pytest.param(3, marks=pytest.mark.long), pytest.param(50, marks=pytest.mark.long)]
+)
 def test_nothing_acknowledged_is_lost_and_everything_is_done_once_whatever_happens_to_nodes(
     tmp_path: Path, rounds: int, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -49,6 +49,7 @@ def is_written(data: Path) -> bool:
     return any(b"/10" in each.read_bytes()[-4000:] for each in data.glob(f"logs/{TOPIC}-*/*.log"))
 
 
+@pytest.mark.long
 @pytest.mark.kafka
 def test_a_disk_that_is_full_for_moments_duplicates_nothing(kafka: KafkaPeer, tmp_path: Path) -> None:
     data = tmp_path / "node-1"

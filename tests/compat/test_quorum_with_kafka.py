@@ -88,6 +88,7 @@ def test_a_directory_of_kafka_goes_on_here_and_back_there(
     again.stop()
 
 
+@pytest.mark.long
 def test_a_standalone_directory_that_kafka_formatted_starts_here_first(
     kafka: KafkaPeer, tmp_path: Path
 ) -> None:

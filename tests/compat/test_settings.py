@@ -143,7 +143,7 @@ def test_retention_bytes_deletes_the_oldest_segments(place: Place) -> None:
     place.create("retention-bytes", segment_bytes=1000, retention_bytes=2000, retention_ms=-1)
     place.send("retention-bytes", *fresh(30))
     eventually(lambda: place.low("retention-bytes") > 15)
-    eventually(lambda: sum(path.stat().st_size for path in place.files("retention-bytes", "log")) < 3500)
+    eventually(lambda: sum(path.stat().st_size for path in place.files("retention-bytes", "log")[1:]) < 2000)
     low, high = place.driver.watermarks("retention-bytes", 0)
     assert high == 30
     got = read(place.driver, "retention-bytes", high - low, {0: low})

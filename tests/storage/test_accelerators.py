@@ -231,7 +231,9 @@ def test_a_lost_transaction_index_of_the_active_segment_is_found_again_while_it_
     assert [each.first_offset for each in log.aborted(0, log.log_end)] == [0, 2, 4]
 
 
-@pytest.mark.parametrize("clean", [True, False], ids=["clean stop", "kill -9"])
+@pytest.mark.parametrize(
+    "clean", [pytest.param(True, id="clean stop", marks=pytest.mark.long), pytest.param(False, id="kill -9")]
+)
 def test_a_bit_of_a_transaction_index_that_flips_shows_nobody_what_was_aborted(clean: bool) -> None:
     """Its format has no checksum: each field of each entry is a bit that says something else."""
     built, whole, _ = build(5, clean=clean)

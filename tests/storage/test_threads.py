@@ -71,7 +71,7 @@ def look_up(log: Log, stop: threading.Event, seed: int) -> int:
     return count
 
 
-@pytest.mark.parametrize("open_files_max", [4, 64])
+@pytest.mark.parametrize("open_files_max", [4, pytest.param(64, marks=pytest.mark.long)])
 def test_readers_follow_a_log_that_grows_rolls_and_loses_its_front(
     tmp_path: Path, open_files_max: int
 ) -> None:

@@ -34,7 +34,7 @@ def troubled(kind: Trouble, seed: int = 0) -> Scenario:
 @pytest.mark.parametrize(
     ("kind", "told"),
     [
-        (Trouble.FULL, "full after"),
+        pytest.param(Trouble.FULL, "full after", marks=pytest.mark.long),
         pytest.param(Trouble.READ_ONLY, "Read-only file system", marks=pytest.mark.long),
         pytest.param(Trouble.WRITES_FAIL, "Input/output error", marks=pytest.mark.long),
         pytest.param(Trouble.SYNCS_FAIL, "fails syncs", marks=pytest.mark.long),
