@@ -9,6 +9,7 @@ import pytest
 import uvloop
 
 from penstock.base.promise import Promise
+from penstock.server import world
 from penstock.server.peers import PeerConnections
 from penstock.server.world import LoopWorld
 from penstock.testing import Broker
@@ -34,13 +35,13 @@ METADATA = through_kio(
 
 def run(scene: Callable[[PeerConnections], Awaitable[None]]) -> None:
     async def main() -> None:
-        world = LoopWorld(asyncio.get_running_loop())
-        peers = PeerConnections(world, "test")
+        loop_world = LoopWorld(asyncio.get_running_loop())
+        peers = PeerConnections(loop_world, "test")
         try:
             await scene(peers)
         finally:
             peers.close()
-            world.close()
+            loop_world.close()
 
     uvloop.run(main())
 
@@ -83,6 +84,26 @@ def test_nobody_listens() -> None:
             assert failed.refused
             again = await answered(peers.ask(to, CLUSTER, timeout_ms=10_000))
             assert again.refused
+
+        run(scene)
+
+
+def test_a_connection_attempt_without_an_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel drops SYN packets while the queue of a listening socket is full."""
+    monkeypatch.setattr(world, "DIAL_MS_MAX", 50)
+    with socket.socket() as full, socket.socket() as first, socket.socket() as second:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        for each in (first, second):
+            each.setblocking(False)
+            each.connect_ex(full.getsockname())
+        to = Address("127.0.0.1", full.getsockname()[1])
+
+        async def scene(peers: PeerConnections) -> None:
+            failed = await answered(peers.ask(to, CLUSTER, timeout_ms=60_000))
+            assert isinstance(failed, PeerFailed)
+            assert not failed.refused
+            assert "unreachable" in str(failed)
 
         run(scene)
 

@@ -6,6 +6,7 @@ Virtual time has no load: what is measured is what nodes and clients wait for, t
 from dataclasses import replace
 
 import pytest
+from tests.planting import plant
 from tests.sim.faults.test_disk_troubles import CALM
 
 from penstock.replica import isr
@@ -14,7 +15,7 @@ from penstock.sim.checkers.history import Acked, Event, Survives
 from penstock.sim.clients.pipelined import ClientRules, PipelinedPlan
 from penstock.sim.clients.producers import ALL
 from penstock.sim.faults.disk_troubles import DiskPlan, Trouble
-from penstock.sim.run import Simulation
+from penstock.sim.run import Failure, Simulation
 from penstock.sim.scenario import Scenario, TopicPlan
 
 PAUSE_US_MAX = 2_000_000
@@ -99,5 +100,6 @@ def test_a_leader_that_waits_for_a_replica_outside_the_isr_is_found(monkeypatch:
 
     decided = Isr.decided
     monkeypatch.setattr(isr, "JOINING_MS_MAX", 30_000)
-    monkeypatch.setattr(Isr, "decided", keep)
-    assert pause_us(Trouble.WRITES_FAIL, seed=3) > PAUSE_US_MAX
+    plant(monkeypatch, decided, keep)
+    with pytest.raises(Failure, match="ReplicatedInTime"):
+        pause_us(Trouble.WRITES_FAIL, seed=3)

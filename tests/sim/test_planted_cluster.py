@@ -28,6 +28,7 @@ from penstock.raft.resigned import Resigned
 from penstock.raft.role import Role
 from penstock.raft.unattached import Unattached
 from penstock.raft.voters import ReplicaKey
+from penstock.replica.fetcher import Fetcher
 from penstock.replica.follower_replica import FollowerReplica
 from penstock.replica.follower_syncs import FollowerSyncs
 from penstock.replica.isr import Isr
@@ -39,6 +40,7 @@ from penstock.sim.checkers.cluster import (
     ReplicasAgree,
 )
 from penstock.sim.checkers.history import Survives
+from penstock.sim.checkers.pauses import ReplicatedInTime
 from penstock.sim.checkers.records import AckedNotLost, NoDuplicate
 from penstock.sim.clients.consumers import ConsumerPlan
 from penstock.sim.clients.producers import ALL, ProducerPlan
@@ -153,6 +155,13 @@ def test_consumers_that_read_what_is_not_committed_are_caught(monkeypatch: pytes
 
     plant(monkeypatch, Partition._commit, show_all)
     assert_caught(BUSY, first=3, by=HighWatermarkHeld)
+
+
+def test_a_follower_that_does_not_fetch_again_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After one failed request it waits for ever, and the high watermark with it."""
+    settings = BUSY.settings | {"replica.lag.time.max.ms": "30000"}
+    plant(monkeypatch, Fetcher._backed_off, lambda _: None)
+    assert_caught(replace(BUSY, crash_us_mean=0, settings=settings), first=2, by=ReplicatedInTime)
 
 
 # -- who is in sync, and who may lead -----------------------------------------------------------------------

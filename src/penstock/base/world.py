@@ -5,7 +5,7 @@ loop, one at a time.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 from penstock.base.ids import TimestampMs
 
@@ -40,6 +40,11 @@ class Syncable(Protocol):
 
     def sync(self) -> None:
         """Make contents and size durable; returns when they are."""
+
+
+DIAL_MS_MAX: Final = 2000
+"""How long a connection attempt may take. The kernel repeats a lost SYN after 1, 3, 7, 15 and 31 s: a new attempt gets
+through sooner once the network is whole again."""
 
 
 class StreamProtocol(Protocol):
@@ -102,4 +107,4 @@ class World(Protocol):
 
     def dial(self, host: str, port: int, protocol: StreamProtocol, failed: Callable[[bool], None]) -> None:
         """Open a connection to another node. Calls `protocol.connection_made`, or `failed` with whether the connection
-        was refused."""
+        was refused. Gives up after `DIAL_MS_MAX`."""

@@ -19,7 +19,7 @@ from typing import Any, TypeVar, cast
 
 from penstock.base.ids import TimestampMs
 from penstock.base.loop_watch import HELD_NS
-from penstock.base.world import EXPORTS, ProcessUsage, StreamProtocol, Syncable, Timer
+from penstock.base.world import DIAL_MS_MAX, EXPORTS, ProcessUsage, StreamProtocol, Syncable, Timer
 from penstock.server.child import Child
 from penstock.server.helper_lane import HelperLane
 from penstock.server.kernel_syncs import KernelSyncs
@@ -159,8 +159,11 @@ class LoopWorld:
         self, host: str, port: int, protocol: StreamProtocol, failed: Callable[[bool], None]
     ) -> None:
         try:
-            await self._loop.create_connection(lambda: cast("asyncio.BufferedProtocol", protocol), host, port)
-        except OSError as error:
+            async with asyncio.timeout(DIAL_MS_MAX / 1000):
+                await self._loop.create_connection(
+                    lambda: cast("asyncio.BufferedProtocol", protocol), host, port
+                )
+        except OSError as error:  # TimeoutError is one
             if not self._is_closed:
                 failed(_is_refused(error))
 

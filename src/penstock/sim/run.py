@@ -27,7 +27,7 @@ from penstock.sim.checkers.disks import (
     read_replicas,
 )
 from penstock.sim.checkers.node_watch import ClusterWatch
-from penstock.sim.checkers.pauses import AckedInTime
+from penstock.sim.checkers.pauses import AckedInTime, ReplicatedInTime
 from penstock.sim.checkers.violation import Violation
 from penstock.sim.clients.all_clients import AllClients
 from penstock.sim.clients.client import REQUEST_TIMEOUT_US, ClientContext
@@ -140,6 +140,9 @@ class Simulation:
         )
         if self._pauses is not None:
             self._pauses.begin(self._cluster.machines)
+        self._replication = ReplicatedInTime(
+            self._cluster.machines, lambda: self._schedule.now_us, lambda: self._network.is_whole
+        )
         self._context = ClientContext(
             self._schedule,
             self._network,
@@ -275,6 +278,7 @@ class Simulation:
             raise self._violation
         if self._watch is not None:
             self._watch.look()
+            self._replication.look()
         if self._pauses is not None:
             self._pauses.look()
 

@@ -1,16 +1,20 @@
-"""A bounded liveness rule: one disk in trouble must not block producers with acks=all.
+"""Liveness with a bound. Without these rules a run finds only waits that never end, since the end of the faults ends
+all others.
 
-    AckedInTime    a batch of an idempotent producer is acknowledged within an allowance, while exactly one disk is in
-                   trouble and everything else works, and has worked for the whole wait
+    AckedInTime        a batch of an idempotent producer is acknowledged within an allowance, while exactly one disk is
+                       in trouble and everything else works, and has worked for the whole wait
+    ReplicatedInTime   the high watermark reaches a log end within an allowance, while everything works
 
-The allowance covers consecutive steps: the replica leaves the ISR or hands over leadership; the client gets an error,
-backs off, refreshes metadata and retries. A slow disk may add some syncs. Without this rule a run finds only waits
-that never end, since the end of the trouble ends all others.
+The allowance of the first covers consecutive steps: the replica leaves the ISR or hands over leadership; the client
+gets an error, backs off, refreshes metadata and retries. A slow disk may add some syncs. The allowance of the second
+covers a connection attempt that began just before the network was healed, and a backoff.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+from penstock.base.ids import LeaderEpoch, Offset
+from penstock.replica.partition import Partition
 from penstock.server.node import Node
 from penstock.sim.checkers.history import Acked, Batch, Event, Sent
 from penstock.sim.checkers.violation import Violation
@@ -26,6 +30,11 @@ here wait up to 5 s for a reply, and sessions last up to 9 s."""
 
 SLOW_SYNCS: Final = 4
 """How many consecutive syncs of a slow disk a batch may wait for."""
+
+
+REPLICATED_US_MAX: Final = 5_000_000
+"""More than `DIAL_MS_MAX`, a backoff and a delayed packet. After `replica.lag.time.max.ms`, longer in most runs, the
+leader drops the follower and goes on without it."""
 
 
 class AckedInTime:
@@ -102,3 +111,54 @@ def _is_well(machine: Machine, troubled: int) -> bool:
 def _has_enough(replicas: tuple[int, ...], troubled: int) -> bool:
     """Return whether acks=all has enough replicas without the one in trouble."""
     return troubled not in replicas or len(replicas) > 2
+
+
+class ReplicatedInTime:
+    """Checks the machines between events."""
+
+    def __init__(
+        self, machines: Sequence[Machine], now_us: Callable[[], int], is_network_whole: Callable[[], bool]
+    ) -> None:
+        self._machines = machines
+        self._now_us = now_us
+        self._is_network_whole = is_network_whole
+        self._waiting: dict[tuple[Partition, LeaderEpoch], tuple[Offset, int]] = {}
+        """Led partitions whose high watermark is behind: their log end when that was first seen, and the time."""
+        self._looks = 0
+
+    def look(self) -> None:
+        self._looks += 1
+        if self._looks % LOOK_EVERY:
+            return
+        if not self._is_well():
+            self._waiting.clear()
+            return
+        now_us = self._now_us()
+        for machine in self._machines:
+            assert isinstance(machine.node, Node)
+            for at, partition in machine.node.context.replicas.partitions.items():
+                if partition.is_leader:
+                    waited_us = self._waited_us(partition, now_us)
+                    if waited_us > REPLICATED_US_MAX:
+                        raise Violation(
+                            f"ReplicatedInTime: the high watermark of {at} at {machine.host} has been "
+                            f"{partition.high_watermark} for {waited_us // 1000} ms, while the log end is "
+                            f"{partition.log.log_end} and everything works"
+                        )
+
+    def _waited_us(self, partition: Partition, now_us: int) -> int:
+        key = partition, partition.leader_epoch
+        if partition.high_watermark >= self._waiting.get(key, (-1, 0))[0]:
+            self._waiting.pop(key, None)
+        if partition.high_watermark >= partition.log.log_end:
+            return 0
+        return now_us - self._waiting.setdefault(key, (partition.log.log_end, now_us))[1]
+
+    def _is_well(self) -> bool:
+        return self._is_network_whole() and all(
+            each.state is State.UP
+            and not each.is_paused
+            and each.trouble is None
+            and isinstance(each.node, Node)
+            for each in self._machines
+        )

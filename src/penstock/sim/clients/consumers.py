@@ -367,7 +367,10 @@ class AbortedBatches:
 
 
 class Auditor(Consumer):
-    """Reads a topic to its end, and reports its records."""
+    """Reads a topic to its end, and reports its records.
+
+    The end is what ListOffsets replies: a new leader rejects it until its high watermark has reached the start of its
+    epoch. The high watermark of a fetch may still be behind acknowledged records."""
 
     def __init__(self, topic: str, context: ClientContext, *, isolation: int = 0) -> None:
         name = f"{'committed records' if isolation else 'auditor'} of {topic}"
@@ -380,11 +383,22 @@ class Auditor(Consumer):
         self._stops: dict[int, Offset] = {}
         self._ends: dict[int, Offset] = {}
 
+    def topic_ready(self) -> None:
+        unknown = [each for each in self.partitions if each not in self._ends]
+        if not unknown:
+            super().topic_ready()
+            return
+
+        def got_end(end: Offset) -> None:
+            self._ends[unknown[0]] = end
+            self.topic_ready()
+
+        self._look_up(unknown[0], messages.LATEST, got_end)
+
     @property
     def is_done(self) -> bool:
         return bool(self.partitions) and all(
-            self.positions.get(partition, -1) >= self._ends.get(partition, 1 << 62)
-            for partition in self.partitions
+            each in self._stops and self.positions[each] >= self._ends[each] for each in self.partitions
         )
 
     def viewed(self, event: FetchReceived) -> None:
@@ -395,7 +409,7 @@ class Auditor(Consumer):
             self._records[partition] = []
         self._stops[partition] = event.stop
         self._records[partition] += event.records
-        self._ends[partition] = event.high_watermark
+        self._ends[partition] = max(self._ends[partition], event.high_watermark)
 
     def findings(self) -> list[Audited]:
         return [

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from penstock.base.world import StreamProtocol
+from penstock.base.world import DIAL_MS_MAX, StreamProtocol
 from penstock.sim.clients.ports import NetworkClient
 from penstock.sim.world.process_world import SimWorld
 from penstock.sim.world.schedule import Schedule
@@ -25,7 +25,10 @@ __all__ = ["CLIENTS", "KERNEL_BYTES_MAX", "Link", "Network", "NetworkClient"]
 CLIENTS = "clients"
 
 SYN_RETRY_US = (1_000_000, 2_000_000, 4_000_000)
-"""Delays between unanswered SYN packets, as in Linux; after the last one the connection attempt fails."""
+"""Delays between unanswered SYN packets of a client, as in Linux; after the last one the connection attempt fails."""
+
+NODE_SYN_RETRY_US = (1_000_000, DIAL_MS_MAX * 1000 - 1_000_000)
+"""The same of a node: its attempt ends `DIAL_MS_MAX` after it began."""
 
 EPHEMERAL_PORT_MIN = 20_000
 
@@ -98,7 +101,7 @@ class Network:
             self._join(end, to, listener)
             self.soon(end.connected)
 
-        self._attempt(CLIENTS, to, arrived, lambda _: caller.refused())
+        self._attempt(CLIENTS, to, arrived, lambda _: caller.refused(), SYN_RETRY_US)
 
     def dial(
         self,
@@ -126,12 +129,17 @@ class Network:
         def not_connected(refused: bool) -> None:
             world.later(0, lambda: failed(refused))
 
-        self._attempt(world.host, to, arrived, not_connected)
+        self._attempt(world.host, to, arrived, not_connected, NODE_SYN_RETRY_US)
 
     def _attempt(
-        self, host: str, to: Address, arrived: Callable[[Listener], None], failed: Callable[[bool], None]
+        self,
+        host: str,
+        to: Address,
+        arrived: Callable[[Listener], None],
+        failed: Callable[[bool], None],
+        retry_us: tuple[int, ...],
     ) -> None:
-        patience = list(SYN_RETRY_US)
+        patience = list(retry_us)
 
         def attempt() -> None:
             if to.host in self._unpowered or self.is_cut(host, to.host) or self.is_cut(to.host, host):
