@@ -73,6 +73,18 @@ def test_questions_are_answered_in_their_order_also_those_asked_before_there_is_
     run(scene)
 
 
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="only Linux has TCP_USER_TIMEOUT")
+def test_the_kernel_breaks_a_connection_whose_bytes_are_not_acknowledged(node: Address) -> None:
+    async def scene(peers: PeerConnections) -> None:
+        await answered(peers.ask(node, CLUSTER, timeout_ms=10_000))
+        (connection,) = peers._open.values()
+        assert connection._transport is not None
+        end = connection._transport.get_extra_info("socket")
+        assert end.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == world.UNACKNOWLEDGED_MS_MAX
+
+    run(scene)
+
+
 def test_nobody_listens() -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
