@@ -18,7 +18,7 @@ settings.register_profile(
     "ci",
     derandomize=True,
     deadline=None,
-    max_examples=25,
+    max_examples=15,
     stateful_step_count=30,
     suppress_health_check=_SLOW,
 )

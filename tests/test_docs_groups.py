@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from confluent_kafka import Producer
 from tests.test_docs import ADDRESS, ROOT, blocks, run
 
@@ -14,6 +15,7 @@ from penstock.testing import Broker
 PAGE = (ROOT / "docs/groups.md").read_text()
 
 
+@pytest.mark.long
 def test_the_example_of_exactly_once_and_the_commands_run(tmp_path: Path) -> None:
     with Broker() as broker:
         broker.create_topic("orders", partitions=2)

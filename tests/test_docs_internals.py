@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from aiokafka.record.memory_records import MemoryRecords
 from tests.test_compatibility import tables
 from tests.test_docs import ADDRESS, ROOT, blocks
@@ -105,6 +106,7 @@ def shell(command: str, cwd: Path, broker: Broker) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 def test_the_hands_on_part_runs_and_says_what_it_says(tmp_path: Path) -> None:
     start, *commands = blocks("sh", PAGE)
     assert start == "penstock up\n"

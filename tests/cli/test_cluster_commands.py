@@ -111,6 +111,7 @@ def test_a_cluster_of_one_is_started_looked_at_killed_and_restarted(
     assert penstock("cluster", "stop", *place).out == "no node runs\n"
 
 
+@pytest.mark.long
 def test_ctrl_c_stops_all_and_the_next_start_goes_on_where_it_ended(
     penstock: Command, tmp_path: Path
 ) -> None:

@@ -116,6 +116,7 @@ def test_the_search_ends_at_the_last_entry_that_is_not_above() -> None:
         assert len(probes) <= len(entries).bit_length()
 
 
+@pytest.mark.long
 def test_a_broker_that_stops_and_returns_is_seen_to_leave_the_isr_and_to_catch_up(penstock: Command) -> None:
     outcome = penstock("lab", "isr", "--json")
     assert (outcome.code, outcome.err) == (0, "")

@@ -160,6 +160,7 @@ def test_produce_json_of_text_names_the_option_that_sends_text(penstock_broker: 
     assert run(*PENSTOCK, "consume", "orders", *server).stdout == "paid\n"
 
 
+@pytest.mark.long
 def test_both_names_of_the_ends_of_a_log_are_taken(penstock_session_broker: Broker) -> None:
     server = ["--server", penstock_session_broker.bootstrap]
     run(*PENSTOCK, "produce", "ends", *server, input="paid\n")

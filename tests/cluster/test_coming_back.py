@@ -110,6 +110,7 @@ def test_a_node_that_comes_back_to_deleted_topics_removes_their_directories(tmp_
 # -- another cluster's directory, another node's id ------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_node_with_another_clusters_directory_refuses_to_start_and_the_others_go_on(tmp_path: Path) -> None:
     """A voter. The others refuse it, and are a majority; it refuses them too, and is none."""
     with three(tmp_path / "ours") as (cluster, seen), three(tmp_path / "theirs") as (other, _):

@@ -89,6 +89,7 @@ def growing(tmp_path: Path) -> Iterator[Growing]:
         made.close()
 
 
+@pytest.mark.long
 def test_a_node_alone_becomes_a_quorum_of_three_and_is_not_needed_any_more(growing: Growing) -> None:
     growing.add(1)
     assert growing.quorum() == (1, {1}, set())

@@ -41,6 +41,7 @@ def test_a_topic_gets_its_files_when_there_is_room(tmp_path: Path) -> None:
         assert "it is tried again every second" in penstock.stderr
 
 
+@pytest.mark.long
 def test_a_cluster_does_not_wait_for_a_replica_without_files(tmp_path: Path) -> None:
     """A leader without files hands over; a follower leaves the ISR, and is back when it has some."""
     settings = {"min.insync.replicas": "2"}

@@ -108,6 +108,7 @@ def test_a_broker_without_a_vote_is_refused_by_a_new_controller_at_the_old_addre
         assert Seen(cluster.bootstrap).driver.watermarks("orders", 0) == (0, 50)
 
 
+@pytest.mark.long
 def test_a_cluster_whose_directories_have_an_id_keeps_it_and_tells_it_to_new_directories(
     tmp_path: Path,
 ) -> None:

@@ -111,6 +111,7 @@ def test_a_broker_that_cannot_start_says_why(kafka: KafkaPeer, tmp_path: Path) -
         pass
 
 
+@pytest.mark.long
 @pytest.mark.kafka
 def test_the_golden_dumps_are_what_this_kafka_prints(kafka: KafkaPeer) -> None:
     for name, text in dumps(kafka, GOLDEN / "logs"):

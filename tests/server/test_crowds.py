@@ -122,6 +122,7 @@ def test_any_mixture_of_requests_is_answered_in_order(broker: Broker, kinds: lis
                 assert client.receive(api, version)[0] == correlation_id
 
 
+@pytest.mark.long
 def test_a_consumer_that_stops_reading_costs_little_and_disturbs_nobody(tmp_path: Path) -> None:
     """It asks for 300 MB in one breath and reads none of it; later it gets all of it."""
     with Process(data=tmp_path / "data") as process:

@@ -41,7 +41,7 @@ SETTLE_S_MAX = 60.0
 GROWN_BYTES_MAX = 190 * MB
 """For any number of clients: the bound is 128 MB, and one request may grow beyond it."""
 
-COUNTS = [60, pytest.param(1000, marks=pytest.mark.long)]
+COUNTS = [30, pytest.param(1000, marks=pytest.mark.long)]
 
 Sockets = list[socket.socket]
 

@@ -59,6 +59,7 @@ def test_many_minutes_of_clusters_go_well(seed: int) -> None:
     went_well(seed)
 
 
+@pytest.mark.long
 def test_a_seed_gives_the_same_trace_in_another_process_whatever_hashes_are_there() -> None:
     seed = next(each for each in range(2, 100, 2) if draw_cluster(each, 3, MINUTE_US).crash_us_mean)
     told = play_cluster(seed, 0.1)

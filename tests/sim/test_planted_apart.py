@@ -26,6 +26,7 @@ APART = replace(
 )
 
 
+@pytest.mark.long
 def test_controllers_lead_the_quorum_and_brokers_the_partitions_while_both_go_down() -> None:
     told = "\n".join(Simulation(APART).run().trace)
     for number in (1, 2, 3):

@@ -254,6 +254,7 @@ def test_a_vote_that_is_not_synced_is_caught(monkeypatch: pytest.MonkeyPatch) ->
     assert_caught(SYNCED, by="NodeLives")
 
 
+@pytest.mark.long
 def test_metadata_that_is_not_synced_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a node tells the leader that it has, a power cut takes."""
     run = FlushWork.run
@@ -281,6 +282,7 @@ def test_a_vote_for_a_log_that_lacks_something_is_caught(monkeypatch: pytest.Mon
     assert_caught(BUSY, first=41, by=MetadataIdentical)
 
 
+@pytest.mark.long
 def test_metadata_that_is_committed_without_a_majority_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def reached_by_one(_: Quorum, __: object, local_flushed: Offset) -> Offset:
         return local_flushed

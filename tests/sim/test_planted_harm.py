@@ -51,6 +51,7 @@ def test_nodes_bear_flipped_bits_and_say_what_they_found() -> None:
     assert "was damaged: it is truncated to" in told
 
 
+@pytest.mark.long
 def test_nodes_bear_empty_disks() -> None:
     assert "gets an empty disk" in told_by(WIPED)
 

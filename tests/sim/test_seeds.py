@@ -108,6 +108,7 @@ def test_a_run_does_what_it_is_for() -> None:
         assert what in told
 
 
+@pytest.mark.long
 def test_a_run_with_groups_and_transactions_does_what_it_is_for() -> None:
     outcome = Simulation(replace(coordinating(), steps=12_000)).run()
     told = "\n".join(outcome.trace)

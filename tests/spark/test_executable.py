@@ -14,6 +14,8 @@ from penstock.spark.java import prepare_java
 
 PAGE = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
 RUN_S_MAX = 180
+QUICK_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+"""Scripts of a few seconds end before the better compiler pays."""
 
 
 @pytest.fixture
@@ -31,7 +33,9 @@ def run_script(directory: Path, script: str, path: str) -> str:
     ran = subprocess.run(
         [sys.executable, "job.py"],
         cwd=directory,
-        env=kept | prepare_java() | {"PATH": path, "SPARK_LOCAL_IP": "127.0.0.1"},
+        env=kept
+        | prepare_java()
+        | {"PATH": path, "SPARK_LOCAL_IP": "127.0.0.1", "JDK_JAVA_OPTIONS": QUICK_JAVA},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

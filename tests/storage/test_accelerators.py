@@ -155,7 +155,9 @@ def test_any_one_file_may_be_spoilt(how: str, clean: bool) -> None:
     assert tried > 5
 
 
-@pytest.mark.parametrize("clean", [True, False], ids=["clean stop", "kill -9"])
+@pytest.mark.parametrize(
+    "clean", [pytest.param(True, id="clean stop", marks=pytest.mark.long), pytest.param(False, id="kill -9")]
+)
 def test_any_one_file_may_be_an_older_version_of_itself(clean: bool) -> None:
     built, whole, earlier = build(6, clean=clean)
     files = files_of(built)
@@ -176,6 +178,7 @@ def test_all_of_them_may_be_gone(clean: bool) -> None:
     check_log(open_small(disk).logs[P], whole)
 
 
+@pytest.mark.long
 @given(seed=st.integers(0, 40), clean=st.booleans(), chance=st.randoms(use_true_random=False))
 def test_any_number_of_files_may_be_spoilt_at_once(seed: int, clean: bool, chance: Random) -> None:
     disk, whole, earlier = build(seed, clean=clean)

@@ -167,6 +167,7 @@ OTHERS_MAX = 2
 """Descriptors beside the segments' files: the lock, and a directory."""
 
 
+@pytest.mark.long
 def test_few_open_files_serve_many_segments_and_partitions(tmp_path: Path) -> None:
     """10,000 partitions must not need 10,000 descriptors; here 20 with 50 segments each, and 8."""
     directory = open_small(

@@ -48,6 +48,7 @@ def test_topics_are_there_after_a_stop_and_after_a_crash(how: str) -> None:
     assert not [name for name in left if name.startswith("penstock-")]
 
 
+@pytest.mark.long
 def test_nodes_of_one_process_load_what_they_speak_one_after_the_other() -> None:
     """CPython sees a deadlock where two threads import a module and the package that imports it, as kio's do."""
     program = (

@@ -129,6 +129,7 @@ def test_kafka_consumer_groups_lists_members_and_states_and_forgets_offsets(
     assert planned["NEW-OFFSET"] == "0"
 
 
+@pytest.mark.long
 def test_kafka_transactions_shows_and_ends_a_transaction(
     transactions: Tool, server: Server, name: str
 ) -> None:

@@ -176,6 +176,7 @@ def test_a_merged_file_has_the_latest_of_what_still_counts(
     assert all(len(each) == ENTRY_BYTES for each in found)
 
 
+@pytest.mark.long
 def test_files_are_merged_in_a_process_of_their_own(tmp_path: Path) -> None:
     disk, directory = RealDisk(), str(tmp_path / "keys")
     manifest = create_manifest(disk, directory, Manifest("orders"))

@@ -90,6 +90,7 @@ def test_windows(spark: "SparkSession", broker: Broker, place: Path) -> None:
     ]
 
 
+@pytest.mark.long
 def test_join(spark: "SparkSession", broker: Broker, place: Path) -> None:
     run(place / "join.yaml", spark, broker.bootstrap)
 

@@ -85,6 +85,7 @@ def test_a_first_batch_that_failed_is_replayed_from_where_it_started(
     assert query.run() == [[], numbers(3, 5)]
 
 
+@pytest.mark.long
 def test_a_running_query_finds_new_topics_and_survives_a_deleted_one(
     spark: "SparkSession", topics: Topics, topic: str, tmp_path: Path
 ) -> None:

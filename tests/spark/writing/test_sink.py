@@ -102,6 +102,7 @@ def test_a_value_of_a_megabyte_is_written_where_the_topic_takes_it(
     assert [len(record.value or b"") for record in records] == [1_000_000] * 3
 
 
+@pytest.mark.long
 def test_batches_are_made_small_enough_for_the_topic(
     spark: "SparkSession", spark_broker: Broker, topic: str
 ) -> None:

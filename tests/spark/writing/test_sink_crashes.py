@@ -93,6 +93,7 @@ def test_a_driver_that_sleeps_while_another_run_does_its_work_adds_nothing(
     query.check()
 
 
+@pytest.mark.long
 def test_a_driver_that_sleeps_within_its_commit_loses_nothing_to_the_tasks_of_another_run(
     broker: Broker,
 ) -> None:
