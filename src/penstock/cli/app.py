@@ -1,4 +1,7 @@
-"""The `penstock` command line: the table of its commands, and how their failures are reported."""
+"""The `penstock` command line: the table of its commands, and how their failures are reported.
+
+A command returns its exit code; without one it is 0.
+"""
 
 import sys
 from typing import Annotated

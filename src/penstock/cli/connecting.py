@@ -35,7 +35,6 @@ Server = Annotated[
     ),
 ]
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")]
-Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of a table.")]
 
 
 class Isolation(StrEnum):

@@ -10,7 +10,9 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+import typer
 
 from penstock.base.errors import KafkaError
 from penstock.cli.child import child_of
@@ -20,6 +22,14 @@ from penstock.client.admin import NewTopic, Resource, ResourceType, create_topic
 from penstock.client.cluster import Cluster
 from penstock.client.producer import Producer
 from penstock.client.settings import parse_address
+
+Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of text.")]
+Keep = Annotated[
+    Path | None,
+    typer.Option(
+        "--keep", metavar="DIR", help="Leave the data in this directory, which must be new or empty."
+    ),
+]
 
 
 class LabRecord(NamedTuple):
@@ -107,6 +117,10 @@ def _node(data: str) -> Iterator[str]:
 def print_lines(*lines: str) -> None:
     for line in lines:
         print(printable(line) if line else "")
+
+
+def print_claims(title: str, claims: Iterable[Claim]) -> None:
+    print_lines("", title, *(f"{number}. {each.claim}" for number, each in enumerate(claims, 1)))
 
 
 def verdict(claims: list[Claim], complaint: str = "the files contradict this") -> int:

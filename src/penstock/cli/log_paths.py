@@ -6,7 +6,10 @@ partition         DIR/00000000000000000000.log            one log
 """
 
 import os.path
-from typing import NamedTuple
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import typer
 
 from penstock.base.ids import TopicPartition
 from penstock.cli.output import Refused
@@ -15,6 +18,8 @@ from penstock.storage import names
 from penstock.storage.checkpoint_reader import SavedOffsets, read_saved_offsets
 from penstock.storage.layout import is_log, is_log_directory, layout_of
 from penstock.vfs import Vfs
+
+Directory = Annotated[Path, typer.Argument(metavar="DIR", help="A data, log or partition directory.")]
 
 
 class LogPath(NamedTuple):

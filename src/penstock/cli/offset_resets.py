@@ -53,7 +53,7 @@ def reset(
     execute: bool,
     as_csv: bool,
     as_json: bool,
-) -> int:
+) -> None:
     if sum(each is not None for each in target) != 1:
         raise Refused("expected one of --to, --shift-by and --from-file")
     if target.file is not None and selections:
@@ -82,7 +82,6 @@ def reset(
         _print(group_id, changes, execute)
     if not execute and group is not None and group.is_live:
         complain(f"{_live(group)}: --execute will fail until they leave")
-    return 0
 
 
 def _own(cluster: Cluster, committed: Mapping[TopicPartition, Committed]) -> list[TopicPartition]:
@@ -244,8 +243,7 @@ def _print(group_id: str, changes: list[OffsetChange], execute: bool) -> None:
 def _print_json(group_id: str, changes: list[OffsetChange], execute: bool) -> None:
     rows = [
         {
-            "topic": each.partition.topic,
-            "partition": each.partition.partition,
+            **each.partition._asdict(),
             "committedOffset": each.before,
             "newOffset": each.after,
             "askedOffset": each.asked,

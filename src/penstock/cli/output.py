@@ -29,6 +29,19 @@ def print_json_line(value: Any) -> None:
     sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
 
 
+def print_result(document: Any, sentence: str, *, as_json: bool) -> None:
+    """Print the result of a command: a document for programs, or a sentence."""
+    if as_json:
+        print_json(document)
+    else:
+        print(sentence)
+
+
+def counted(number: int, what: str) -> str:
+    """`1 node`, or `3 nodes`."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], *, title: str = "") -> None:
     """Print a table: numbers right-aligned, None as a dash."""
     from rich.console import Console  # noqa: PLC0415  # loaded only to print a table

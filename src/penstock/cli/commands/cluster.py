@@ -17,9 +17,10 @@ from penstock.cli.child import stopped_by_signals
 from penstock.cli.cluster_nodes import BROKERS_MAX, ClusterOptions, Layout
 from penstock.cli.cluster_status import look, show, summary
 from penstock.cli.command_group import command_group
-from penstock.cli.connecting import Json, parse_pairs
+from penstock.cli.connecting import parse_pairs
 from penstock.cli.main import EXIT_WRONG
-from penstock.cli.output import Refused, print_json, print_json_line
+from penstock.cli.options import Json
+from penstock.cli.output import Refused, counted, print_json, print_json_line, print_result
 
 DATA_DEFAULT = Path("penstock-cluster")
 BASE_PORT_DEFAULT = 9092
@@ -90,16 +91,22 @@ def start_command(
         base_port,
         settings=parse_pairs(settings or [], "setting"),
     )
-    raise typer.Exit(start(data, wanted, is_new=brokers is not None, as_json=as_json))
+    start(data, wanted, is_new=brokers is not None, as_json=as_json)
 
 
 @app.command("status")
-def status_command(data: Data = DATA_DEFAULT, as_json: Json = False) -> None:
+def status_command(data: Data = DATA_DEFAULT, as_json: Json = False) -> int:
     """Show running nodes, leaders and under-replicated partitions.
 
     The exit code is 1 if a node is down or a partition under-replicated.
     """
-    raise typer.Exit(status(data, as_json=as_json))
+    document = look(_existing(data))
+    if as_json:
+        print_json(document)
+    else:
+        show(document)
+    is_well = document["underReplicated"] == 0 and all(each["state"] != "down" for each in document["nodes"])
+    return 0 if is_well else EXIT_WRONG
 
 
 @app.command("stop")
@@ -111,22 +118,37 @@ def stop_command(
     as_json: Json = False,
 ) -> None:
     """Stop the cluster, or one node, cleanly: leadership moves first, and all data is flushed."""
-    raise typer.Exit(stop(data, node, as_json=as_json))
+    layout = _existing(data)
+    wanted = layout.nodes if node is None else (layout.node(node),)
+    if node is None:
+        layout.stopping.touch()
+    stopped = nodes.stop_nodes(layout, wanted)
+    nothing = "no node runs" if node is None else f"node {node} does not run"
+    words = f"stopped {_listed(stopped)}" if stopped else nothing
+    print_result({"stopped": stopped}, words, as_json=as_json)
 
 
 @app.command("kill")
 def kill_command(node: NodeId, data: Data = DATA_DEFAULT, as_json: Json = False) -> None:
     """Kill a node with SIGKILL, as a crash would. Acknowledged records are not lost."""
-    raise typer.Exit(kill(data, node, as_json=as_json))
+    layout = _existing(data)
+    if not nodes.kill_node(layout, layout.node(node)):
+        raise Refused(f"node {node} does not run")
+    print_result({"killed": node}, f"killed node {node}", as_json=as_json)
 
 
 @app.command("restart")
 def restart_command(node: NodeId, data: Data = DATA_DEFAULT, as_json: Json = False) -> None:
     """Restart a node: stop it cleanly if it runs, start it, and return once it serves."""
-    raise typer.Exit(restart(data, node, as_json=as_json))
+    layout = _existing(data)
+    restarted = layout.node(node)
+    nodes.stop_nodes(layout, [restarted])
+    nodes.start_nodes(layout, [restarted])
+    pid = nodes.process_of(layout, restarted)
+    print_result({"restarted": node, "pid": pid}, f"node {node} is up, process {pid}", as_json=as_json)
 
 
-def start(directory: Path, wanted: ClusterOptions, *, is_new: bool = False, as_json: bool = False) -> int:
+def start(directory: Path, wanted: ClusterOptions, *, is_new: bool = False, as_json: bool = False) -> None:
     """Run until Ctrl-C, or until another command stops the cluster. With `is_new` its size must match `wanted`."""
     layout = _layout(directory, wanted, is_new)
     if running := nodes.running_nodes(layout):
@@ -136,7 +158,7 @@ def start(directory: Path, wanted: ClusterOptions, *, is_new: bool = False, as_j
     stop = threading.Event()
     with stopped_by_signals(stop):
         if not as_json:
-            print(f"starting {_count(len(layout.nodes), 'node')} in {layout.directory} ...", flush=True)
+            print(f"starting {counted(len(layout.nodes), 'node')} in {layout.directory} ...", flush=True)
         layout.stopping.unlink(missing_ok=True)
         nodes.start_nodes(layout, layout.nodes)
         try:
@@ -144,7 +166,6 @@ def start(directory: Path, wanted: ClusterOptions, *, is_new: bool = False, as_j
         finally:
             stopped = nodes.stop_nodes(layout, layout.nodes)
     _say(as_json, "stopped", f"stopped {_listed(stopped)}" if stopped else "no node runs", ids=stopped)
-    return 0
 
 
 def _layout(directory: Path, wanted: ClusterOptions, is_new: bool) -> Layout:
@@ -159,9 +180,9 @@ def _layout(directory: Path, wanted: ClusterOptions, is_new: bool) -> Layout:
         return nodes.make_layout(directory, wanted)
     held = sum(each.is_broker for each in found.nodes), sum(not each.is_broker for each in found.nodes)
     if is_new and held != (wanted.brokers, wanted.controllers):
-        alone = f" and {_count(held[1], 'controller')} beside them" if held[1] else ""
+        alone = f" and {counted(held[1], 'controller')} beside them" if held[1] else ""
         raise Refused(
-            f"{directory} has a cluster of {_count(held[0], 'broker')}{alone}; leave --brokers out to start it, or "
+            f"{directory} has a cluster of {counted(held[0], 'broker')}{alone}; leave --brokers out to start it, or "
             "name another directory"
         )
     return replace(
@@ -201,58 +222,6 @@ def _say(as_json: bool, event: str, words: str, **fields: Any) -> None:
         print(words, flush=True)
 
 
-# -- from another terminal ----------------------------------------------------------------------------------
-
-
-def status(directory: Path, *, as_json: bool) -> int:
-    document = look(_existing(directory))
-    if as_json:
-        print_json(document)
-    else:
-        show(document)
-    is_well = document["underReplicated"] == 0 and all(each["state"] != "down" for each in document["nodes"])
-    return 0 if is_well else EXIT_WRONG
-
-
-def stop(directory: Path, node_id: int | None, *, as_json: bool) -> int:
-    layout = _existing(directory)
-    wanted = layout.nodes if node_id is None else (layout.node(node_id),)
-    if node_id is None:
-        layout.stopping.touch()
-    stopped = nodes.stop_nodes(layout, wanted)
-    if as_json:
-        print_json({"stopped": stopped})
-    elif stopped:
-        print(f"stopped {_listed(stopped)}")
-    else:
-        print("no node runs" if node_id is None else f"node {node_id} does not run")
-    return 0
-
-
-def kill(directory: Path, node_id: int, *, as_json: bool) -> int:
-    layout = _existing(directory)
-    if not nodes.kill_node(layout, layout.node(node_id)):
-        raise Refused(f"node {node_id} does not run")
-    if as_json:
-        print_json({"killed": node_id})
-    else:
-        print(f"killed node {node_id}")
-    return 0
-
-
-def restart(directory: Path, node_id: int, *, as_json: bool) -> int:
-    layout = _existing(directory)
-    node = layout.node(node_id)
-    nodes.stop_nodes(layout, [node])
-    nodes.start_nodes(layout, [node])
-    pid = nodes.process_of(layout, node)
-    if as_json:
-        print_json({"restarted": node_id, "pid": pid})
-    else:
-        print(f"node {node_id} is up, process {pid}")
-    return 0
-
-
 def _existing(directory: Path) -> Layout:
     layout = nodes.find_layout(directory)
     if layout is None:
@@ -260,10 +229,6 @@ def _existing(directory: Path) -> Layout:
             f"there is no cluster in {directory}: create one with `penstock cluster start --data {directory}`"
         )
     return layout
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _listed(ids: list[int]) -> str:

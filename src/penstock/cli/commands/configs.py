@@ -5,7 +5,8 @@ from typing import Annotated, NamedTuple
 import typer
 
 from penstock.cli.command_group import command_group
-from penstock.cli.connecting import SERVER_DEFAULT, Json, Server, connected, parse_pairs
+from penstock.cli.connecting import SERVER_DEFAULT, Server, connected, parse_pairs
+from penstock.cli.options import Json
 from penstock.cli.output import Refused, print_json, print_table
 from penstock.client.admin import (
     ConfigChange,
@@ -66,51 +67,7 @@ def configs_describe(
     penstock configs describe broker 1 --all
     penstock configs describe brokers
     """
-    raise typer.Exit(describe(server, words or [], everything=everything, verbose=verbose, as_json=as_json))
-
-
-@app.command("set")
-def configs_set(words: Words = None, server: Server = SERVER_DEFAULT, as_json: Json = False) -> None:
-    """Set values: all of them, or none if one is invalid.
-
-    \b
-    penstock configs set topic orders retention.ms=86400000
-    penstock configs set brokers log.retention.ms=604800000
-    """
-    raise typer.Exit(set_values(server, words or [], as_json=as_json))
-
-
-@app.command("unset")
-def configs_unset(words: Words = None, server: Server = SERVER_DEFAULT, as_json: Json = False) -> None:
-    """Remove values: the next source applies again, and finally the default.
-
-    \b
-    penstock configs unset topic orders retention.ms cleanup.policy
-    """
-    raise typer.Exit(unset(server, words or [], as_json=as_json))
-
-
-class ConfigTarget(NamedTuple):
-    resource: Resource
-    rest: list[str]
-
-
-def parse_target(words: list[str]) -> ConfigTarget:
-    """`topic NAME`, `broker ID` or `brokers`, then the rest; with none of these it is all brokers."""
-    first = words[0] if words else "brokers"
-    if first == "topic":
-        if len(words) < 2:
-            raise Refused("topic needs a name: topic NAME")
-        return ConfigTarget(Resource(ResourceType.TOPIC, words[1]), words[2:])
-    if first == "broker":
-        if len(words) < 2 or not words[1].isdecimal():
-            raise Refused("broker needs an id: broker ID")
-        return ConfigTarget(Resource(ResourceType.BROKER, words[1]), words[2:])
-    return ConfigTarget(Resource(ResourceType.BROKER, ""), words[1:] if first == "brokers" else words)
-
-
-def describe(server: str, words: list[str], *, everything: bool, verbose: bool, as_json: bool) -> int:
-    resource, names = parse_target(words)
+    resource, names = _parse_target(words or [])
     with connected(server) as cluster:
         entries = describe_configs(cluster, resource, names or None, documentation=verbose)
     found = {each.name for each in entries}
@@ -125,7 +82,53 @@ def describe(server: str, words: list[str], *, everything: bool, verbose: bool, 
         print(f"{resource}: every setting has its default; --all shows them")
     else:
         _print(resource, entries, everything, verbose)
-    return 0
+
+
+@app.command("set")
+def configs_set(words: Words = None, server: Server = SERVER_DEFAULT, as_json: Json = False) -> None:
+    """Set values: all of them, or none if one is invalid.
+
+    \b
+    penstock configs set topic orders retention.ms=86400000
+    penstock configs set brokers log.retention.ms=604800000
+    """
+    resource, texts = _parse_target(words or [])
+    if not texts:
+        raise Refused("nothing to set, expected NAME=VALUE")
+    values = parse_pairs(texts, "setting")
+    _change(server, resource, [ConfigChange(*each) for each in values.items()], as_json)
+
+
+@app.command("unset")
+def configs_unset(words: Words = None, server: Server = SERVER_DEFAULT, as_json: Json = False) -> None:
+    """Remove values: the next source applies again, and finally the default.
+
+    \b
+    penstock configs unset topic orders retention.ms cleanup.policy
+    """
+    resource, names = _parse_target(words or [])
+    if not names:
+        raise Refused("nothing to unset, expected names of settings")
+    _change(server, resource, [ConfigChange(name, None) for name in names], as_json)
+
+
+class ConfigTarget(NamedTuple):
+    resource: Resource
+    rest: list[str]
+
+
+def _parse_target(words: list[str]) -> ConfigTarget:
+    """`topic NAME`, `broker ID` or `brokers`, then the rest; with none of these it is all brokers."""
+    first = words[0] if words else "brokers"
+    if first == "topic":
+        if len(words) < 2:
+            raise Refused("topic needs a name: topic NAME")
+        return ConfigTarget(Resource(ResourceType.TOPIC, words[1]), words[2:])
+    if first == "broker":
+        if len(words) < 2 or not words[1].isdecimal():
+            raise Refused("broker needs an id: broker ID")
+        return ConfigTarget(Resource(ResourceType.BROKER, words[1]), words[2:])
+    return ConfigTarget(Resource(ResourceType.BROKER, ""), words[1:] if first == "brokers" else words)
 
 
 def _as_json(entry: ConfigEntry) -> dict[str, object]:
@@ -162,31 +165,11 @@ def _print(resource: Resource, entries: list[ConfigEntry], everything: bool, ver
             print(f"\n{each.name}\n    {(each.documentation or 'No documentation.').strip()}")
 
 
-def set_values(server: str, words: list[str], *, as_json: bool) -> int:
-    resource, texts = parse_target(words)
-    if not texts:
-        raise Refused("nothing to set, expected NAME=VALUE")
-    values = parse_pairs(texts, "setting")
-    return _change(server, resource, [ConfigChange(*each) for each in values.items()], as_json)
-
-
-def unset(server: str, words: list[str], *, as_json: bool) -> int:
-    resource, names = parse_target(words)
-    if not names:
-        raise Refused("nothing to unset, expected names of settings")
-    return _change(server, resource, [ConfigChange(name, None) for name in names], as_json)
-
-
-def _change(server: str, resource: Resource, changes: list[ConfigChange], as_json: bool) -> int:
+def _change(server: str, resource: Resource, changes: list[ConfigChange], as_json: bool) -> None:
     with connected(server) as cluster:
         alter_configs(cluster, resource, changes)
     if as_json:
         print_json({"resource": str(resource), "configs": {each.name: each.value for each in changes}})
-        return 0
+        return
     for each in changes:
-        print(
-            f"{resource}: {each.name}={each.value}"
-            if each.value is not None
-            else f"{resource}: {each.name} unset"
-        )
-    return 0
+        print(f"{resource}: {each.name}{' unset' if each.value is None else f'={each.value}'}")

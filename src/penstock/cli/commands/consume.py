@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
 import typer
@@ -76,33 +75,23 @@ def consume(
     penstock consume orders --from -1h --until -30m --format json
     penstock consume orders -p 0 -o 100 -n 10 --format '%o %k=%v'
     """
-    options = ConsumeOptions(
-        topic=topic,
-        partitions=partition or [],
-        start=start,
-        until=until,
-        count=count,
-        follow=follow,
-        committed=isolation is Isolation.COMMITTED,
+    name = "json" if as_json else form
+    is_terminal = sys.stdout.isatty()
+    write = writer_of(
+        RecordFormat(name, key_separator, header_separator, null_value, base64, is_terminal=is_terminal)
     )
-    raise typer.Exit(
-        run(
-            server,
-            options,
-            RecordFormat("json" if as_json else form, key_separator, header_separator, null_value, base64),
-        )
-    )
-
-
-@dataclass(frozen=True)
-class ConsumeOptions:
-    topic: str
-    partitions: list[int]
-    start: str
-    until: str | None
-    count: int | None
-    follow: bool
-    committed: bool
+    level = READ_COMMITTED if isolation is Isolation.COMMITTED else READ_UNCOMMITTED
+    out = sys.stdout.buffer
+    with connected(server) as cluster:
+        now_ms = cluster.clock.wall_ms()
+        first = parse_position(start, now_ms)
+        last = None if until is None else parse_position(until, now_ms)
+        partitions = _partitions(cluster, topic, partition or [])
+        bounds = _bounds(cluster, level, partitions, first, last, follow=follow)
+        for (_, number), records in _read(cluster, level, bounds, count):
+            for record in records:
+                out.write(write(topic, number, record))
+            out.flush()
 
 
 class Bounds(NamedTuple):
@@ -113,29 +102,16 @@ class Bounds(NamedTuple):
     """A record with this timestamp or a later one ends its partition too."""
 
 
-def run(server: str, options: ConsumeOptions, form: RecordFormat) -> int:
-    form = form._replace(is_terminal=sys.stdout.isatty())
-    write = writer_of(form)
-    out = sys.stdout.buffer
-    with connected(server) as cluster:
-        bounds = _bounds(cluster, options)
-        for partition, records in _read(cluster, options, bounds):
-            for record in records:
-                out.write(write(partition.topic, partition.partition, record))
-            out.flush()
-    return 0
-
-
 def _read(
-    cluster: Cluster, options: ConsumeOptions, bounds: Bounds
+    cluster: Cluster, level: int, bounds: Bounds, count: int | None
 ) -> Iterator[tuple[TopicPartition, list[Record]]]:
-    left = options.count if options.count is not None else float("inf")
+    left = count if count is not None else float("inf")
     open_ = {
         partition: start
         for partition, start in bounds.starts.items()
         if start < bounds.ends.get(partition, start + 1)
     }
-    settings = ConsumerSettings(isolation_level=_isolation(options), reset=Reset.EARLIEST)
+    settings = ConsumerSettings(isolation_level=level, reset=Reset.EARLIEST)
     consumer = Consumer(cluster, open_, settings, _report_reset)
     while open_ and left > 0:
         for fetched in consumer.poll(POLL_MS):
@@ -162,18 +138,18 @@ def _report_reset(partition: TopicPartition, gone: Offset, offset: Offset) -> No
     complain(f"offset {gone} of {partition} no longer exists; continuing at {offset}")
 
 
-def _isolation(options: ConsumeOptions) -> int:
-    return READ_COMMITTED if options.committed else READ_UNCOMMITTED
-
-
-def _bounds(cluster: Cluster, options: ConsumeOptions) -> Bounds:
-    now_ms = cluster.clock.wall_ms()
-    start = parse_position(options.start, now_ms)
-    until = None if options.until is None else parse_position(options.until, now_ms)
-    partitions = _partitions(cluster, options)
-    firsts = _offsets(cluster, options, partitions, EARLIEST)
-    lasts = _offsets(cluster, options, partitions, LATEST)
-    starts = _resolve(cluster, options, start, firsts, lasts)
+def _bounds(
+    cluster: Cluster,
+    level: int,
+    partitions: list[TopicPartition],
+    start: LogPosition,
+    until: LogPosition | None,
+    *,
+    follow: bool,
+) -> Bounds:
+    firsts = _offsets(cluster, level, partitions, EARLIEST)
+    lasts = _offsets(cluster, level, partitions, LATEST)
+    starts = _resolve(cluster, level, start, firsts, lasts)
     for partition, offset in starts.items():
         if offset < firsts[partition]:
             complain(f"{partition} has no offset {offset}; starting at its log start, {firsts[partition]}")
@@ -181,45 +157,44 @@ def _bounds(cluster: Cluster, options: ConsumeOptions) -> Bounds:
         elif offset > lasts[partition]:
             raise Refused(f"{partition} has no offset {offset}: its log end is {lasts[partition]}")
     if until is None:
-        return Bounds(starts, {} if options.follow else lasts, None)
-    ends = _resolve(cluster, options, until, firsts, lasts)
-    if not options.follow:
+        return Bounds(starts, {} if follow else lasts, None)
+    ends = _resolve(cluster, level, until, firsts, lasts)
+    if not follow:
         return Bounds(starts, {each: min(end, lasts[each]) for each, end in ends.items()}, None)
     if until.time_ms is not None:
         ends = {each: end for each, end in ends.items() if end < lasts[each]}
     return Bounds(starts, ends, until.time_ms)
 
 
-def _partitions(cluster: Cluster, options: ConsumeOptions) -> list[TopicPartition]:
-    topic = cluster.topic(options.topic)
-    for index in options.partitions:
-        if index not in topic.partitions:
-            raise no_partition(options.topic, index, len(topic.partitions))
-    chosen = sorted(set(options.partitions)) or list(topic.partitions)
-    return [TopicPartition(options.topic, index) for index in chosen]
+def _partitions(cluster: Cluster, topic: str, chosen: list[int]) -> list[TopicPartition]:
+    known = cluster.topic(topic).partitions
+    for number in chosen:
+        if number not in known:
+            raise no_partition(topic, number, len(known))
+    return [TopicPartition(topic, number) for number in sorted(set(chosen)) or list(known)]
 
 
 def _offsets(
-    cluster: Cluster, options: ConsumeOptions, partitions: list[TopicPartition], time: int
+    cluster: Cluster, level: int, partitions: list[TopicPartition], time: int
 ) -> dict[TopicPartition, Offset]:
-    found = list_offsets(cluster, dict.fromkeys(partitions, time), isolation_level=_isolation(options))
+    found = list_offsets(cluster, dict.fromkeys(partitions, time), isolation_level=level)
     return {partition: found[partition].offset for partition in partitions}
 
 
 def _resolve(
     cluster: Cluster,
-    options: ConsumeOptions,
-    place: LogPosition,
+    level: int,
+    position: LogPosition,
     firsts: dict[TopicPartition, Offset],
     lasts: dict[TopicPartition, Offset],
 ) -> dict[TopicPartition, Offset]:
     """The offset of a position in each partition; the log end, for a time later than all records."""
-    if place.edge is not None:
-        return dict(firsts if place.edge == "earliest" else lasts)
-    if place.time_ms is not None:
-        found = _offsets(cluster, options, list(firsts), place.time_ms)
+    if position.edge is not None:
+        return dict(firsts if position.edge == "earliest" else lasts)
+    if position.time_ms is not None:
+        found = _offsets(cluster, level, list(firsts), position.time_ms)
         return {partition: lasts[partition] if each < 0 else each for partition, each in found.items()}
-    offset = place.offset
+    offset = position.offset
     assert offset is not None  # one of the three is set
     if offset < 0:
         return {partition: max(firsts[partition], last + offset) for partition, last in lasts.items()}

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Annotated, Final, TextIO
+from typing import Annotated, Final
 from urllib.parse import unquote, urlsplit
 
 import typer
@@ -96,7 +96,7 @@ def demo_command(
             help="Stop this long after the first result.  [in a terminal: at Ctrl-C; else 20]",
         ),
     ] = None,
-) -> None:
+) -> int:
     """Run a node, a stream of orders and a pipeline on Spark.
 
     The pipeline sums up the orders, and its results are printed as they grow. The commands that the demo runs are
@@ -106,21 +106,17 @@ def demo_command(
     penstock demo
     penstock demo --rate 5000 --seconds 60 --data ./demo
     """
-    raise typer.Exit(demo(data or Path(mkdtemp(prefix="penstock-demo-")), rate=rate, seconds=seconds))
-
-
-def demo(data: Path, *, rate: int, seconds: float | None, out: TextIO = sys.stdout) -> int:
-    """Run until Ctrl-C, or for `seconds` after the first result."""
+    data = data or Path(mkdtemp(prefix="penstock-demo-"))
     require_extra("spark", "penstock demo", "pyspark", "pyarrow", "yaml")
     try:
         prepare_java()
     except SparkMissing as missing:
         raise Refused(str(missing)) from missing
-    if seconds is None and not out.isatty():
+    if seconds is None and not sys.stdout.isatty():
         seconds = SECONDS_WITHOUT_TERMINAL
     stop = threading.Event()
     data.mkdir(parents=True, exist_ok=True)
-    say = _Printer(out)
+    say = _Printer()
     with stopped_by_signals(stop), _node(data, say) as bootstrap:
         file = data / "demo.yaml"
         file.write_text(PIPELINE.format(bootstrap=bootstrap, orders=ORDERS, totals=TOTALS))
@@ -323,12 +319,11 @@ class _Results:
 class _Printer:
     """Prints progress."""
 
-    def __init__(self, out: TextIO) -> None:
-        self._out = out
+    def __init__(self) -> None:
         self._began = time.monotonic()
 
     def __call__(self, line: str) -> None:
-        print(line, file=self._out, flush=True)
+        print(line, flush=True)
 
     def results(self, made: int, results: _Results) -> None:
         best = sorted(results.totals.items(), key=lambda each: -each[1][1])

@@ -7,9 +7,10 @@ import typer
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import Offset, TopicPartition
 from penstock.cli.command_group import command_group
-from penstock.cli.connecting import SERVER_DEFAULT, Json, Server, connected, input_is_terminal
+from penstock.cli.connecting import SERVER_DEFAULT, Server, connected, input_is_terminal
 from penstock.cli.main import EXIT_CANNOT
 from penstock.cli.offset_resets import ResetTarget, reset
+from penstock.cli.options import Json, Yes
 from penstock.cli.output import Refused, complain, print_json, print_table, printable
 from penstock.cli.selection import Selection, parse_selection, partitions_of, show_partitions
 from penstock.client import groups as client
@@ -38,7 +39,6 @@ Topics = Annotated[
         "--topic", "-t", metavar="TOPIC[:P,...]", help="A topic, or some of its partitions; repeatable."
     ),
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 INT64_MAX = 2**63 - 1
 
 
@@ -71,14 +71,40 @@ def groups_list(
     ] = None,
     server: Server = SERVER_DEFAULT,
     as_json: Json = False,
-) -> None:
+) -> int:
     """List the groups of a cluster.
 
     \b
     penstock groups list
     penstock groups list --state Empty --json
     """
-    raise typer.Exit(show_list(server, states=state or [], types=kind or [], as_json=as_json))
+    states, types = tuple(state or ()), tuple(kind or ())
+    _check_words(states, STATES, "state")
+    _check_words(types, TYPES, "type")
+    with connected(server) as cluster:
+        found = client.list_groups(cluster, states, types)
+        worst = _say_what_is_missing(cluster)
+    if as_json:
+        rows = [
+            {
+                "groupId": each.group_id,
+                "type": each.type,
+                "state": each.state,
+                "protocolType": each.protocol_type,
+                "coordinator": each.coordinator,
+            }
+            for each in found
+        ]
+        print_json({"groups": rows})
+    elif not found:
+        print("No groups.")
+    else:
+        columns = ("group", "type", "state", "protocol", "coordinator")
+        print_table(
+            columns,
+            [(e.group_id, e.type, e.state, e.protocol_type or None, e.coordinator) for e in found],
+        )
+    return worst
 
 
 @app.command("describe")
@@ -88,13 +114,37 @@ def groups_describe(
     ] = None,
     server: Server = SERVER_DEFAULT,
     as_json: Json = False,
-) -> None:
+) -> int:
     """Show members, their assignment, and for each partition the committed offset, the log end and the lag.
 
     \b
     penstock groups describe billing
     """
-    raise typer.Exit(describe(server, names or [], as_json=as_json))
+    worst = 0
+    documents = []
+    with connected(server, ClientSettings(api_timeout_ms=COORDINATOR_MS_MAX)) as cluster:
+        wanted = list(dict.fromkeys(names or ()))
+        if not wanted:
+            wanted = [each.group_id for each in client.list_groups(cluster)]
+            worst = _say_what_is_missing(cluster)
+        for name in wanted:
+            try:
+                group = client.describe_group(cluster, name)
+            except BrokerRefused as error:
+                complain(printable(str(error)))
+                worst = EXIT_CANNOT
+                continue
+            documents.append((group, _positions(cluster, group)))
+    if as_json:
+        print_json({"groups": [_as_json(*each) for each in documents]})
+        return worst
+    if not wanted:
+        print("No groups.")
+    for index, each in enumerate(documents):
+        if index:
+            print()
+        _print(*each)
+    return worst
 
 
 @app.command("reset-offsets")
@@ -147,9 +197,7 @@ def groups_reset_offsets(
         raise Refused("--export and --json exclude each other: give one of them")
     selections = [parse_selection(each) for each in topic or []]
     target = ResetTarget(to, shift_by, from_file)
-    raise typer.Exit(
-        reset(server, group, selections, target, execute=execute, as_csv=export, as_json=as_json)
-    )
+    reset(server, group, selections, target, execute=execute, as_csv=export, as_json=as_json)
 
 
 @app.command("delete")
@@ -160,7 +208,7 @@ def groups_delete(
     yes: Yes = False,
     server: Server = SERVER_DEFAULT,
     as_json: Json = False,
-) -> None:
+) -> int:
     """Delete groups and their committed offsets; with --topic, only the offsets of that topic.
 
     \b
@@ -171,42 +219,31 @@ def groups_delete(
         if len(names) != 1:
             raise Refused(f"--topic needs one group, and {len(names)} are named")
         selections = [parse_selection(each) for each in topic]
-        raise typer.Exit(forget(server, names[0], selections, as_json=as_json))
-    raise typer.Exit(
-        delete(server, list(dict.fromkeys(names)), if_exists=if_exists, yes=yes, as_json=as_json)
-    )
-
-
-def show_list(server: str, *, states: list[str], types: list[str], as_json: bool) -> int:
-    _check_words(states, STATES, "state")
-    _check_words(types, TYPES, "type")
+        return _forget(server, names[0], selections, as_json=as_json)
+    names = list(dict.fromkeys(names))
+    if not yes and input_is_terminal():
+        what = f"group {names[0]}" if len(names) == 1 else f"{len(names)} groups ({', '.join(names)})"
+        if not typer.confirm(f"Delete {what} and all committed offsets?", err=True):
+            raise Refused("nothing was deleted")
+    worst = 0
+    rows = []
     with connected(server) as cluster:
-        found = client.list_groups(cluster, tuple(states), tuple(types))
-        worst = _say_what_is_missing(cluster)
+        for name in names:
+            error = _delete_one(cluster, name)
+            is_absent = error is not None and error.code == ErrorCode.GROUP_ID_NOT_FOUND
+            if error is not None and not (is_absent and if_exists):
+                complain(str(error))
+                worst = EXIT_CANNOT
+            elif not as_json:
+                print(f"{name} is not there" if is_absent else f"deleted {name}")
+            code = None if error is None or error.code is None else error.code.name
+            rows.append({"groupId": name, "deleted": error is None, "error": code})
     if as_json:
-        rows = [
-            {
-                "groupId": each.group_id,
-                "type": each.type,
-                "state": each.state,
-                "protocolType": each.protocol_type,
-                "coordinator": each.coordinator,
-            }
-            for each in found
-        ]
         print_json({"groups": rows})
-    elif not found:
-        print("No groups.")
-    else:
-        columns = ("group", "type", "state", "protocol", "coordinator")
-        print_table(
-            columns,
-            [(e.group_id, e.type, e.state, e.protocol_type or None, e.coordinator) for e in found],
-        )
     return worst
 
 
-def _check_words(words: list[str], known: tuple[str, ...], what: str) -> None:
+def _check_words(words: tuple[str, ...], known: tuple[str, ...], what: str) -> None:
     """Brokers do not mind the case, either."""
     for word in words:
         if word.lower() not in {each.lower() for each in known}:
@@ -245,34 +282,6 @@ class Position(NamedTuple):
         """Offsets between the committed offset, or the log start, and the log end; None if either is unknown."""
         begin = self.start if self.committed is None else self.committed.offset
         return None if begin is None or self.end is None else max(self.end - begin, 0)
-
-
-def describe(server: str, names: list[str], *, as_json: bool) -> int:
-    worst = 0
-    documents = []
-    with connected(server, ClientSettings(api_timeout_ms=COORDINATOR_MS_MAX)) as cluster:
-        wanted = list(dict.fromkeys(names))
-        if not wanted:
-            wanted = [each.group_id for each in client.list_groups(cluster)]
-            worst = _say_what_is_missing(cluster)
-        for name in wanted:
-            try:
-                group = client.describe_group(cluster, name)
-            except BrokerRefused as error:
-                complain(printable(str(error)))
-                worst = EXIT_CANNOT
-                continue
-            documents.append((group, _positions(cluster, group)))
-    if as_json:
-        print_json({"groups": [_as_json(*each) for each in documents]})
-        return worst
-    if not wanted:
-        print("No groups.")
-    for index, each in enumerate(documents):
-        if index:
-            print()
-        _print(*each)
-    return worst
 
 
 def _positions(cluster: Cluster, group: client.Group) -> list[Position]:
@@ -321,8 +330,7 @@ def _as_json(group: client.Group, positions: list[Position]) -> dict[str, Any]:
         "members": [_member(each) for each in group.members],
         "partitions": [
             {
-                "topic": each.partition.topic,
-                "partition": each.partition.partition,
+                **each.partition._asdict(),
                 "committedOffset": None if each.committed is None else each.committed.offset,
                 "leaderEpoch": None
                 if each.committed is None or each.committed.leader_epoch < 0
@@ -348,10 +356,8 @@ def _member(member: client.GroupMember) -> dict[str, Any]:
         "protocol": client.CLASSIC if member.is_classic else client.CONSUMER,
         "topics": list(member.topics),
         "topicRegex": member.topic_regex,
-        "assignment": [{"topic": each.topic, "partition": each.partition} for each in member.assignment],
-        "target": None
-        if member.target is None
-        else [{"topic": each.topic, "partition": each.partition} for each in member.target],
+        "assignment": [each._asdict() for each in member.assignment],
+        "target": None if member.target is None else [each._asdict() for each in member.target],
     }
 
 
@@ -396,29 +402,6 @@ def _print(group: client.Group, positions: list[Position]) -> None:
 # -- delete -----------------------------------------------------------------------------------------------
 
 
-def delete(server: str, names: list[str], *, if_exists: bool, yes: bool, as_json: bool) -> int:
-    if not yes and input_is_terminal():
-        what = f"group {names[0]}" if len(names) == 1 else f"{len(names)} groups ({', '.join(names)})"
-        if not typer.confirm(f"Delete {what} and all committed offsets?", err=True):
-            raise Refused("nothing was deleted")
-    worst = 0
-    rows = []
-    with connected(server) as cluster:
-        for name in names:
-            error = _delete_one(cluster, name)
-            is_absent = error is not None and error.code == ErrorCode.GROUP_ID_NOT_FOUND
-            if error is not None and not (is_absent and if_exists):
-                complain(str(error))
-                worst = EXIT_CANNOT
-            elif not as_json:
-                print(f"{name} is not there" if is_absent else f"deleted {name}")
-            code = None if error is None or error.code is None else error.code.name
-            rows.append({"groupId": name, "deleted": error is None, "error": code})
-    if as_json:
-        print_json({"groups": rows})
-    return worst
-
-
 def _delete_one(cluster: Cluster, name: str) -> BrokerRefused | None:
     try:
         client.delete_group(cluster, name)
@@ -427,7 +410,7 @@ def _delete_one(cluster: Cluster, name: str) -> BrokerRefused | None:
     return None
 
 
-def forget(server: str, name: str, selections: list[Selection], *, as_json: bool) -> int:
+def _forget(server: str, name: str, selections: list[Selection], *, as_json: bool) -> int:
     """Delete a group's committed offsets of some topics."""
     worst = 0
     rows = []
@@ -446,14 +429,7 @@ def forget(server: str, name: str, selections: list[Selection], *, as_json: bool
                 at = "none was there" if was is None else f"it was {was.offset}"
                 print(f"deleted the offset of {name} for {partition}, {at}")
             code = None if error is None or error.code is None else error.code.name
-            rows.append(
-                {
-                    "topic": partition.topic,
-                    "partition": partition.partition,
-                    "deleted": error is None,
-                    "error": code,
-                }
-            )
+            rows.append({**partition._asdict(), "deleted": error is None, "error": code})
     if as_json:
         print_json({"groupId": name, "partitions": rows})
     return worst

@@ -17,13 +17,14 @@ import typer
 from penstock.base.errors import KafkaError
 from penstock.cli.command_group import command_group
 from penstock.cli.connecting import parse_pairs
-from penstock.cli.main import EXIT_CANNOT, EXIT_WRONG
-from penstock.cli.output import Refused, complain, print_json, print_table, show_time
+from penstock.cli.main import EXIT_WRONG
+from penstock.cli.options import Json
+from penstock.cli.output import Refused, complain, counted, print_json, print_result, print_table, show_time
 from penstock.cli.pipeline_show import columns, row_of, show_of
 from penstock.spark.pipeline.brokers import check_brokers
 from penstock.spark.pipeline.build import Builder
 from penstock.spark.pipeline.checkpoint import positions_in
-from penstock.spark.pipeline.errors import BadPipeline, CannotRun, FlowFailed, Problem
+from penstock.spark.pipeline.errors import BadPipeline, CannotRun, FlowFailed
 from penstock.spark.pipeline.lag import commit_positions, lag_now
 from penstock.spark.pipeline.load import load
 from penstock.spark.pipeline.options import SERVERS_DEFAULT
@@ -104,7 +105,7 @@ def pipeline_run(
     remote: Remote = None,
     conf: Conf = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON lines: an object for each batch.")] = False,
-) -> None:
+) -> int:
     """Run the flows of a pipeline, and show their progress.
 
     Ctrl-C or SIGTERM ends each flow after its current batch; a second one ends it at once. Either way the next run
@@ -118,7 +119,11 @@ def pipeline_run(
     penstock pipeline run orders.py --master spark://127.0.0.1:7077 --conf spark.executor.memory=2g
     """
     options = _SparkOptions.parse(master, remote, conf)
-    raise typer.Exit(run(file, options, once=once, server=server, as_json=as_json))
+    stops = _Stops()
+    with _reporting(as_json):
+        spec = load(file)
+        with stops.listening():
+            return _run(spec, options, stops, once=once, server=server, as_json=as_json)
 
 
 @app.command("validate")
@@ -143,14 +148,20 @@ def pipeline_validate(
     penstock pipeline validate orders.yaml --quick
     """
     options = _SparkOptions.parse(master, remote, conf)
-    raise typer.Exit(validate(file, options, quick=quick, server=server, as_json=as_json))
+    with _reporting(as_json):
+        spec = load(file)
+        if not quick:
+            _analyse(spec, options, server)
+    flows = f"{counted(len(spec.flows), 'flow')} ({', '.join(each.name for each in spec.flows)})"
+    sentence = f"{file}: pipeline {spec.name} is sound: {flows}"
+    print_result({"pipeline": spec.name, "problems": []}, sentence, as_json=as_json)
 
 
 @app.command("status")
 def pipeline_status(
     file: File,
     server: Server = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document instead of a table.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Show the progress of a pipeline that runs in another process, or how its last run ended.
 
@@ -159,25 +170,23 @@ def pipeline_status(
     \b
     penstock pipeline status orders.yaml
     """
-    raise typer.Exit(status(file, server=server, as_json=as_json))
-
-
-def validate(file: Path, options: _SparkOptions, *, quick: bool, server: str | None, as_json: bool) -> int:
-    try:
+    with _reporting(as_json):
         spec = load(file)
-        if not quick:
-            _analyse(spec, options, server)
-    except BadPipeline as bad:
-        return _print_problems(bad, as_json=as_json)
-    except CannotRun as error:
-        complain(str(error))
-        return EXIT_CANNOT
+        found = read_status(spec)
+    if found is None:
+        raise Refused(f"pipeline {spec.name} has not run yet: there is no status in {spec.state}")
+    _ask_lag(spec, found, server)
     if as_json:
-        print_json({"pipeline": spec.name, "problems": []})
-    else:
-        flows = ", ".join(each.name for each in spec.flows)
-        print(f"{file}: pipeline {spec.name} is sound: {_count(len(spec.flows), 'flow')} ({flows})")
-    return 0
+        print_json(found)
+        return
+    moment = show_time(int(found.get("updated_ms", -1)))
+    age_s = max(0, time.time_ns() // 1_000_000 - int(found.get("updated_ms", 0))) // 1000
+    process = f"pid {found['pid']} on {found['host']}"
+    print(f"pipeline {found['pipeline']}: {found['state']}, {process}, as of {moment} ({age_s} s ago)")
+    print_table(columns(), [row_of(each) for each in found["flows"]])
+    for each in found["flows"]:
+        if each.get("error"):
+            print(f"flow {each['flow']} failed: {each['error']}")
 
 
 def _analyse(spec: PipelineSpec, options: _SparkOptions, server: str | None) -> None:
@@ -188,19 +197,6 @@ def _analyse(spec: PipelineSpec, options: _SparkOptions, server: str | None) -> 
             prepare(spec, Builder(spec, spark, servers=server))
     finally:
         Path(log).unlink(missing_ok=True)
-
-
-def run(file: Path, options: _SparkOptions, *, once: bool, server: str | None, as_json: bool) -> int:
-    stops = _Stops()
-    try:
-        spec = load(file)
-        with stops.listening():
-            return _run(spec, options, stops, once=once, server=server, as_json=as_json)
-    except BadPipeline as bad:
-        return _print_problems(bad, as_json=as_json)
-    except CannotRun as error:
-        complain(str(error))
-        return EXIT_CANNOT
 
 
 def _run(
@@ -277,33 +273,6 @@ class _Stops:
         self.asked.set()
 
 
-def status(file: Path, *, server: str | None, as_json: bool) -> int:
-    try:
-        spec = load(file)
-        found = read_status(spec)
-    except BadPipeline as bad:
-        return _print_problems(bad, as_json=as_json)
-    except CannotRun as error:
-        complain(str(error))
-        return EXIT_CANNOT
-    if found is None:
-        complain(f"pipeline {spec.name} has not run yet: there is no status in {spec.state}")
-        return EXIT_CANNOT
-    _ask_lag(spec, found, server)
-    if as_json:
-        print_json(found)
-        return 0
-    moment = show_time(int(found.get("updated_ms", -1)))
-    age_s = max(0, time.time_ns() // 1_000_000 - int(found.get("updated_ms", 0))) // 1000
-    process = f"pid {found['pid']} on {found['host']}"
-    print(f"pipeline {found['pipeline']}: {found['state']}, {process}, as of {moment} ({age_s} s ago)")
-    print_table(columns(), [row_of(each) for each in found["flows"]])
-    for each in found["flows"]:
-        if each.get("error"):
-            print(f"flow {each['flow']} failed: {each['error']}")
-    return 0
-
-
 def _ask_lag(spec: PipelineSpec, found: dict[str, Any], server: str | None) -> None:
     """Replace the lag after the last batch by the current lag."""
     flows = {each.name: each for each in spec.flows}
@@ -321,17 +290,17 @@ def _ask_lag(spec: PipelineSpec, found: dict[str, Any], server: str | None) -> N
             complain(f"the lag of flow {flow.name} is as of its last batch: {error}")
 
 
-def _print_problems(bad: BadPipeline, *, as_json: bool) -> int:
-    if as_json:
-        print_json({"problems": [_as_json(each) for each in bad.problems]})
-    for each in bad.problems:
-        complain(str(each))
-    return EXIT_WRONG
-
-
-def _as_json(problem: Problem) -> dict[str, str]:
-    return {"where": problem.where, "key": problem.key, "problem": problem.sentence}
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+@contextmanager
+def _reporting(as_json: bool) -> Iterator[None]:
+    """Report why a pipeline is not sound, or cannot run."""
+    try:
+        yield
+    except CannotRun as error:
+        raise Refused(str(error)) from error
+    except BadPipeline as bad:
+        if as_json:
+            rows = [{"where": each.where, "key": each.key, "problem": each.sentence} for each in bad.problems]
+            print_json({"problems": rows})
+        for each in bad.problems:
+            complain(str(each))
+        raise typer.Exit(EXIT_WRONG) from bad

@@ -2,7 +2,7 @@
 
 import os.path
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -22,10 +22,10 @@ from penstock.cli.produce_input import (
     generated,
     parse_headers,
 )
-from penstock.client.cluster import Cluster
 from penstock.client.errors import ClientError
 from penstock.client.producer import UNKNOWN_TOPIC_WAIT_MS, Delivery, Producer, ProducerSettings
 from penstock.client.sender import ACKS_ALL
+from penstock.client.settings import Clock
 from penstock.records import Codec
 
 
@@ -124,52 +124,75 @@ def produce(
     penstock produce load --count 100000 --size 512 --rate 5000 --compression lz4
     penstock consume orders --json | penstock produce copy --json
     """
+    inputs, whole_files = inputs or [], whole_files or []
+    has_separator = key_separator is not None or header_separator is not None
     if input_format is None:
-        has_separator = key_separator is not None or header_separator is not None
         input_format = InputFormat.JSON if as_json and not has_separator else InputFormat.TEXT
-    options = ProduceOptions(
-        topic=topic,
-        inputs=inputs or [],
-        whole_files=whole_files or [],
-        input_json=input_format is InputFormat.JSON,
-        key=key,
-        key_separator=key_separator,
-        headers=header or [],
-        header_separator=header_separator,
-        null_value=null_value,
-        partition=partition,
-        timestamp=timestamp,
-        count=count,
-        size=size,
-        rate=rate,
-        acks=acks,
-        compression=compression,
-        idempotent=idempotent,
+    settings = _settings(acks, compression, idempotent)
+    if size is not None and (inputs or whole_files):
+        raise Refused("--size generates records, and cannot be used with files")
+    if whole_files and inputs:
+        raise Refused("expected either files of lines or --file for whole files, not both")
+    if input_format is InputFormat.JSON and has_separator:
+        raise Refused(
+            "--format json cannot be used with separators: a JSON line has fields for key and headers"
+        )
+    form = LineFormat(
+        _separator(key_separator, "--key-separator"),
+        _separator(header_separator, "--header-separator"),
+        None if null_value is None else _bytes(null_value),
+        None if key is None else _bytes(key),
+        tuple(each for text in header or () for each in parse_headers(_bytes(text), "--header")),
     )
-    raise typer.Exit(run(server, options, as_json=as_json))
+    is_generated = size is not None or (count is not None and not inputs and input_is_terminal())
+    tally = Tally()
+    with connected(server) as cluster:
+        started_ms = cluster.clock.now_ms()
+        timestamp_ms = None if timestamp is None else _timestamp(timestamp, cluster.clock.wall_ms())
+        bytes_each = size or SIZE_DEFAULT
 
+        def total_bytes() -> int:
+            """The number of bytes to send; 0 if it is not known."""
+            paths = [*whole_files, *(each for each in inputs if each != "-")]
+            if paths:
+                return sum(os.path.getsize(each) for each in paths)
+            return (count or 0) * bytes_each if is_generated else 0
 
-@dataclass(frozen=True)
-class ProduceOptions:
-    """The options as given."""
+        with progress("producing", total_bytes) as advance:
 
-    topic: str
-    inputs: list[str]
-    whole_files: list[str]
-    input_json: bool
-    key: str | None
-    key_separator: str | None
-    headers: list[str]
-    header_separator: str | None
-    null_value: str | None
-    partition: int | None
-    timestamp: str | None
-    count: int | None
-    size: int | None
-    rate: float | None
-    acks: str
-    compression: str
-    idempotent: bool | None
+            def delivered(delivery: Delivery) -> None:
+                tally.add(delivery)
+                advance(delivery.record_bytes)
+
+            producer = Producer(cluster, settings, delivered)
+            records: Iterator[NewRecord | None]
+            if whole_files:
+                records = from_whole_files(whole_files, form)
+            elif is_generated:
+                records = generated(bytes_each, form, random.Random())
+            else:
+                is_json = input_format is InputFormat.JSON
+                records = from_lines(inputs, form, as_json=is_json, idle_ms=lambda: producer.due_ms)
+            try:
+                # An error is reported before the first line is typed.
+                cluster.topic(topic, create=True, wait_ms=UNKNOWN_TOPIC_WAIT_MS)
+                for record in _paced(producer, cluster.clock, records, rate, count):
+                    producer.send(
+                        topic,
+                        record.key,
+                        record.value,
+                        partition=partition if record.partition is None else record.partition,
+                        timestamp=timestamp_ms if record.timestamp is None else record.timestamp,
+                        headers=record.headers,
+                    )
+                producer.flush()
+            except (KeyboardInterrupt, ClientError, Refused, OSError):
+                with suppress(ClientError):
+                    producer.flush()  # records already read are sent; a second Ctrl-C ends that too
+                if tally.records:
+                    _report(topic, tally, cluster.clock.now_ms() - started_ms, as_json)
+                raise
+        _report(topic, tally, cluster.clock.now_ms() - started_ms, as_json)
 
 
 class Range:
@@ -202,122 +225,40 @@ class Tally:
         self.partitions.setdefault(delivery.partition, Range()).add(delivery)
 
 
-def run(server: str, options: ProduceOptions, *, as_json: bool) -> int:
-    settings = _settings(options)
-    form = _form(options)
-    tally = Tally()
-    with connected(server) as cluster:
-        started_ms = cluster.clock.now_ms()
-        timestamp = _timestamp(options, cluster.clock.wall_ms())
-        with progress("producing", lambda: _total_bytes(options)) as advance:
-
-            def delivered(delivery: Delivery) -> None:
-                tally.add(delivery)
-                advance(delivery.record_bytes)
-
-            producer = Producer(cluster, settings, delivered)
-            records = _source(options, form, lambda: producer.due_ms)
-            try:
-                _produce(cluster, producer, records, options, timestamp)
-            except (KeyboardInterrupt, ClientError, Refused, OSError):
-                with suppress(ClientError):
-                    producer.flush()  # records already read are sent; a second Ctrl-C ends that too
-                if tally.records:
-                    _report(options.topic, tally, cluster.clock.now_ms() - started_ms, as_json)
-                raise
-        _report(options.topic, tally, cluster.clock.now_ms() - started_ms, as_json)
-    return 0
-
-
-def _produce(
-    cluster: Cluster,
+def _paced(
     producer: Producer,
+    clock: Clock,
     records: Iterator[NewRecord | None],
-    options: ProduceOptions,
-    timestamp: int | None,
-) -> None:
-    clock = cluster.clock
-    cluster.topic(
-        options.topic, create=True, wait_ms=UNKNOWN_TOPIC_WAIT_MS
-    )  # an error is reported before the first line is typed
-    started_ms = clock.now_ms()
-    sent = 0
+    rate: float | None,
+    count: int | None,
+) -> Iterator[NewRecord]:
+    """At most `count` records, `rate` of them in a second. The producer works while the input has none."""
+    started_ms, sent = clock.now_ms(), 0
     for record in records:
         if record is None:
             producer.poll(ANSWER_MS)
             continue
-        if options.rate is not None:
-            producer.work(started_ms + sent * 1000 / options.rate - clock.now_ms())
-        producer.send(
-            options.topic,
-            record.key,
-            record.value,
-            partition=options.partition if record.partition is None else record.partition,
-            timestamp=timestamp if record.timestamp is None else record.timestamp,
-            headers=record.headers,
-        )
+        if rate is not None:
+            producer.work(started_ms + sent * 1000 / rate - clock.now_ms())
+        yield record
         sent += 1
-        if sent == options.count:
+        if sent == count:
             break
-    producer.flush()
 
 
-def _source(
-    options: ProduceOptions, form: LineFormat, idle_ms: Callable[[], float]
-) -> Iterator[NewRecord | None]:
-    if options.whole_files:
-        return from_whole_files(options.whole_files, form)
-    if _is_generated(options):
-        return generated(options.size or SIZE_DEFAULT, form, random.Random())
-    return from_lines(options.inputs, form, as_json=options.input_json, idle_ms=idle_ms)
-
-
-def _is_generated(options: ProduceOptions) -> bool:
-    if options.size is not None:
-        return True
-    return options.count is not None and not options.inputs and input_is_terminal()
-
-
-def _total_bytes(options: ProduceOptions) -> int:
-    """The number of bytes to send, if it is known."""
-    paths = [*options.whole_files, *(each for each in options.inputs if each != "-")]
-    if paths:
-        return sum(os.path.getsize(each) for each in paths)
-    return (options.count or 0) * (options.size or SIZE_DEFAULT) if _is_generated(options) else 0
-
-
-def _settings(options: ProduceOptions) -> ProducerSettings:
-    acks = {"all": ACKS_ALL, "-1": ACKS_ALL, "0": 0, "1": 1}.get(options.acks)
-    if acks is None:
-        raise Refused(f"--acks is {options.acks!r}, expected 0, 1 or all")
+def _settings(acks: str, compression: str, idempotent: bool | None) -> ProducerSettings:
+    replicas = {"all": ACKS_ALL, "-1": ACKS_ALL, "0": 0, "1": 1}.get(acks)
+    if replicas is None:
+        raise Refused(f"--acks is {acks!r}, expected 0, 1 or all")
     try:
-        codec = Codec[options.compression.upper()]
+        codec = Codec[compression.upper()]
     except KeyError:
         names = ", ".join(each.name.lower() for each in Codec)
-        raise Refused(f"--compression is {options.compression!r}, expected one of {names}") from None
-    is_idempotent = acks == ACKS_ALL if options.idempotent is None else options.idempotent
-    if is_idempotent and acks != ACKS_ALL:
-        raise Refused(f"--idempotent needs --acks all, and --acks is {options.acks}")
-    return ProducerSettings(acks=acks, is_idempotent=is_idempotent, codec=codec)
-
-
-def _form(options: ProduceOptions) -> LineFormat:
-    if options.size is not None and (options.inputs or options.whole_files):
-        raise Refused("--size generates records, and cannot be used with files")
-    if options.whole_files and options.inputs:
-        raise Refused("expected either files of lines or --file for whole files, not both")
-    if options.input_json and (options.key_separator is not None or options.header_separator is not None):
-        raise Refused(
-            "--format json cannot be used with separators: a JSON line has fields for key and headers"
-        )
-    headers = [parse_headers(_bytes(each), "--header") for each in options.headers]
-    return LineFormat(
-        _separator(options.key_separator, "--key-separator"),
-        _separator(options.header_separator, "--header-separator"),
-        None if options.null_value is None else _bytes(options.null_value),
-        None if options.key is None else _bytes(options.key),
-        tuple(each for some in headers for each in some),
-    )
+        raise Refused(f"--compression is {compression!r}, expected one of {names}") from None
+    is_idempotent = replicas == ACKS_ALL if idempotent is None else idempotent
+    if is_idempotent and replicas != ACKS_ALL:
+        raise Refused(f"--idempotent needs --acks all, and --acks is {acks}")
+    return ProducerSettings(acks=replicas, is_idempotent=is_idempotent, codec=codec)
 
 
 def _separator(text: str | None, option: str) -> bytes | None:
@@ -333,10 +274,7 @@ def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-def _timestamp(options: ProduceOptions, now_ms: int) -> int | None:
-    if options.timestamp is None:
-        return None
-    text = options.timestamp
+def _timestamp(text: str, now_ms: int) -> int:
     time_ms = int(text) if text.isascii() and text.isdigit() else parse_time(text, now_ms)
     if time_ms is None or time_ms >= 2**63:
         raise Refused(f"--timestamp is {text!r}, expected milliseconds since 1970 or 2026-01-01T10:00:00Z")

@@ -6,8 +6,9 @@ import typer
 
 from penstock.base.ids import Uuid, uuid_from_text, uuid_text
 from penstock.cli.command_group import command_group
-from penstock.cli.connecting import SERVER_DEFAULT, Json, Server, connected
-from penstock.cli.output import Refused, print_json, print_table, show_time
+from penstock.cli.connecting import SERVER_DEFAULT, Server, connected
+from penstock.cli.options import Json
+from penstock.cli.output import Refused, print_json, print_result, print_table, show_time
 from penstock.client import quorum as client
 from penstock.client.quorum import Listener, Quorum, Replica
 from penstock.client.settings import parse_address
@@ -46,7 +47,37 @@ def quorum_describe(server: Server = SERVER_DEFAULT, as_json: Json = False) -> N
     penstock quorum describe
     penstock quorum describe --server 10.0.0.7:9092 --json
     """
-    raise typer.Exit(describe(server, as_json=as_json))
+    with connected(server) as cluster:
+        quorum = client.describe_quorum(cluster)
+        cluster_id = cluster.info.cluster_id
+    if as_json:
+        print_json(
+            {
+                "clusterId": cluster_id,
+                "leaderId": quorum.leader_id,
+                "leaderEpoch": quorum.epoch,
+                "highWatermark": quorum.high_watermark,
+                "voters": [_as_json(each, quorum) for each in quorum.voters],
+                "observers": [_as_json(each, quorum) for each in quorum.observers],
+            }
+        )
+        return
+    title = f"node {quorum.leader_id} leads epoch {quorum.epoch}, high watermark {quorum.high_watermark}"
+    columns = ("node", "role", "listens at", "log end", "lag", "last fetch", "last caught up", "directory")
+    rows = [
+        (
+            each.id,
+            _role(each, quorum),
+            ", ".join(str(one.address) for one in each.listeners) or None,
+            each.log_end_offset,
+            _lag(each, quorum),
+            show_time(each.last_fetch_ms),
+            show_time(each.last_caught_up_ms),
+            None if each.directory_id is None else uuid_text(each.directory_id),
+        )
+        for each in (*quorum.voters, *quorum.observers)
+    ]
+    print_table(columns, rows, title=f"cluster {cluster_id}: {title}")
 
 
 @app.command("add-voter")
@@ -71,9 +102,17 @@ def quorum_add_voter(
     \b
     penstock quorum add-voter 4 10.0.0.4:9093
     """
-    raise typer.Exit(
-        add_voter(server, node_id, address, directory=directory, listener=listener, as_json=as_json)
-    )
+    try:
+        at = parse_address(address)
+    except ValueError as error:
+        raise Refused(str(error)) from error
+    with connected(server) as cluster:
+        quorum = client.describe_quorum(cluster)
+        known = _directory(directory) or _only_directory(quorum.observers, node_id, "observer")
+        names = [each.name for voter in quorum.voters for each in voter.listeners]
+        name = listener or next(iter(names), LISTENER_DEFAULT)
+        client.add_voter(cluster, node_id, known, [Listener(name, at)])
+    _changed("added", node_id, known, as_json)
 
 
 @app.command("remove-voter")
@@ -85,42 +124,12 @@ def quorum_remove_voter(
     \b
     penstock quorum remove-voter 2
     """
-    raise typer.Exit(remove_voter(server, node_id, directory=directory, as_json=as_json))
-
-
-def describe(server: str, *, as_json: bool) -> int:
     with connected(server) as cluster:
-        quorum = client.describe_quorum(cluster)
-        cluster_id = cluster.info.cluster_id
-    if as_json:
-        print_json(
-            {
-                "clusterId": cluster_id,
-                "leaderId": quorum.leader_id,
-                "leaderEpoch": quorum.epoch,
-                "highWatermark": quorum.high_watermark,
-                "voters": [_as_json(each, quorum) for each in quorum.voters],
-                "observers": [_as_json(each, quorum) for each in quorum.observers],
-            }
-        )
-        return 0
-    title = f"node {quorum.leader_id} leads epoch {quorum.epoch}, high watermark {quorum.high_watermark}"
-    columns = ("node", "role", "listens at", "log end", "lag", "last fetch", "last caught up", "directory")
-    rows = [
-        (
-            each.id,
-            _role(each, quorum),
-            ", ".join(str(one.address) for one in each.listeners) or None,
-            each.log_end_offset,
-            _lag(each, quorum),
-            show_time(each.last_fetch_ms),
-            show_time(each.last_caught_up_ms),
-            None if each.directory_id is None else uuid_text(each.directory_id),
-        )
-        for each in (*quorum.voters, *quorum.observers)
-    ]
-    print_table(columns, rows, title=f"cluster {cluster_id}: {title}")
-    return 0
+        known = _directory(directory)
+        if known is None:
+            known = _only_directory(client.describe_quorum(cluster).voters, node_id, "voter")
+        client.remove_voter(cluster, node_id, known)
+    _changed("removed", node_id, known, as_json)
 
 
 def _as_json(replica: Replica, quorum: Quorum) -> dict[str, object]:
@@ -151,31 +160,6 @@ def _lag(replica: Replica, quorum: Quorum) -> int | None:
     return max(0, end - replica.log_end_offset) if end >= 0 and replica.log_end_offset >= 0 else None
 
 
-def add_voter(
-    server: str, voter_id: int, address: str, *, directory: str | None, listener: str | None, as_json: bool
-) -> int:
-    try:
-        at = parse_address(address)
-    except ValueError as error:
-        raise Refused(str(error)) from error
-    with connected(server) as cluster:
-        quorum = client.describe_quorum(cluster)
-        known = _directory(directory) or _only_directory(quorum.observers, voter_id, "observer")
-        names = [each.name for voter in quorum.voters for each in voter.listeners]
-        name = listener or next(iter(names), LISTENER_DEFAULT)
-        client.add_voter(cluster, voter_id, known, [Listener(name, at)])
-    return _changed("added", voter_id, known, as_json)
-
-
-def remove_voter(server: str, voter_id: int, *, directory: str | None, as_json: bool) -> int:
-    with connected(server) as cluster:
-        known = _directory(directory)
-        if known is None:
-            known = _only_directory(client.describe_quorum(cluster).voters, voter_id, "voter")
-        client.remove_voter(cluster, voter_id, known)
-    return _changed("removed", voter_id, known, as_json)
-
-
 def _directory(text: str | None) -> Uuid | None:
     try:
         return None if text is None else uuid_from_text(text)
@@ -196,9 +180,6 @@ def _only_directory(replicas: tuple[Replica, ...], node_id: int, what: str) -> U
     return known[0]
 
 
-def _changed(what: str, voter_id: int, directory: Uuid, as_json: bool) -> int:
-    if as_json:
-        print_json({what: {"id": voter_id, "directoryId": uuid_text(directory)}})
-    else:
-        print(f"{what} voter {voter_id} ({uuid_text(directory)})")
-    return 0
+def _changed(what: str, voter_id: int, directory: Uuid, as_json: bool) -> None:
+    document = {what: {"id": voter_id, "directoryId": uuid_text(directory)}}
+    print_result(document, f"{what} voter {voter_id} ({uuid_text(directory)})", as_json=as_json)

@@ -11,9 +11,10 @@ import typer
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import TopicPartition
 from penstock.cli.command_group import command_group
-from penstock.cli.connecting import SERVER_DEFAULT, Json, Server, connected
+from penstock.cli.connecting import SERVER_DEFAULT, Server, connected
 from penstock.cli.main import EXIT_CANNOT, EXIT_WRONG
-from penstock.cli.output import Refused, complain, print_json, print_table
+from penstock.cli.options import Json
+from penstock.cli.output import Refused, complain, counted, print_json, print_table
 from penstock.cli.reassign_file import document_of, read_file
 from penstock.cli.reassign_plan import Assignment, CannotPlan, PlannedBroker
 from penstock.cli.reassign_plan import plan as plan_moves
@@ -78,17 +79,36 @@ def plan_command(
     penstock reassign plan orders --brokers 2,3,4 --out plan.json
     penstock reassign plan orders --replication-factor 3 --json
     """
-    raise typer.Exit(
-        plan(
-            server,
-            list(dict.fromkeys(topics)),
-            None if brokers is None else _broker_ids(brokers),
-            replication_factor=replication_factor,
-            with_racks=not no_racks,
-            out=out,
-            as_json=as_json,
-        )
-    )
+    broker_ids = None if brokers is None else _broker_ids(brokers)
+    with connected(server) as cluster:
+        moving = list_reassignments(cluster)
+        current = {
+            # A plan starts from the target of a running reassignment.
+            partition: moving[partition].target if partition in moving else replicas
+            for partition, replicas in _current(cluster, list(dict.fromkeys(topics))).items()
+        }
+        chosen = _planned_brokers(cluster, broker_ids, with_racks=not no_racks)
+        try:
+            proposed = plan_moves(current, chosen, replication_factor)
+        except CannotPlan as error:
+            raise Refused(str(error)) from error
+    changed = {each: replicas for each, replicas in proposed.items() if replicas != current[each]}
+    copies = sum(len(set(replicas) - set(current[each])) for each, replicas in changed.items())
+    if out is not None:
+        out.write_text(json.dumps(document_of(changed or proposed)) + "\n", "utf-8")
+    if as_json:
+        print_json({**document_of(proposed), "current": document_of(current), "copies": copies})
+        return
+    if not changed:
+        print("Nothing has to move.")
+        return
+    rows = [_plan_row(each, current[each], replicas) for each, replicas in changed.items()]
+    print_table(("partition", "now", "then", "add", "remove"), rows)
+    print(f"{counted(copies, 'replica')} to copy, {counted(len(changed), 'partition')} to change.")
+    if out is not None:
+        print(f"To start: penstock reassign apply {out}")
+    else:
+        print("Save the plan with --out FILE, then: penstock reassign apply FILE")
 
 
 @app.command("apply")
@@ -108,7 +128,7 @@ def apply_command(
     ] = False,
     server: Server = SERVER_DEFAULT,
     as_json: Json = False,
-) -> None:
+) -> int:
     """Start to move partitions. The old replicas stay until the new ones are in sync.
 
     Prints the current assignment, as a plan to go back. With --throttle, either pass --wait, or run
@@ -117,9 +137,39 @@ def apply_command(
     \b
     penstock reassign apply plan.json --throttle 50000000 --wait
     """
-    raise typer.Exit(
-        apply(server, file, throttle=throttle, additional=additional, wait=wait, as_json=as_json)
-    )
+    wanted = read_file(file)
+    with connected(server) as cluster:
+        before = _check_wanted(cluster, wanted, additional)
+        if throttle is not None:
+            set_throttles(cluster, _to_be(cluster, wanted, before), throttle)
+        outcomes = alter_reassignments(cluster, wanted)
+        for error in outcomes.values():
+            if error is not None:
+                complain(str(error))
+        is_done = wait and _wait(cluster, wanted)
+        cleared = clear_throttles(cluster, {each.topic for each in wanted}) if is_done and throttle else []
+    begun = sorted(each for each, error in outcomes.items() if error is None)
+    if as_json:
+        print_json(
+            {
+                "begun": [str(each) for each in begun],
+                "refused": {str(each): str(error) for each, error in outcomes.items() if error is not None},
+                "before": document_of(before),
+                "throttle": throttle,
+                "done": is_done,
+            }
+        )
+    else:
+        print(f"To go back, apply the previous assignment:\n{json.dumps(document_of(before))}\n")
+        print(f"{counted(len(begun), 'partition')} started to move." if begun else "Nothing moves.")
+        if is_done:
+            print("All moves are done." + (" The throttle is removed." if cleared else ""))
+        elif throttle is not None:
+            print(
+                f"Throttled to {throttle:,} bytes a second; to remove the throttle once all moves are done: "
+                f"penstock reassign status {file}"
+            )
+    return 0 if len(begun) == len(outcomes) else EXIT_CANNOT
 
 
 @app.command("status")
@@ -130,7 +180,7 @@ def status_command(
     keep_throttle: KeepThrottle = False,
     server: Server = SERVER_DEFAULT,
     as_json: Json = False,
-) -> None:
+) -> int:
     """Show moving partitions, or the progress of a plan. Removes the throttle once all moves are done.
 
     The exit code is 1 if a partition neither has the replicas of the plan nor is moving to them.
@@ -139,7 +189,25 @@ def status_command(
     penstock reassign status
     penstock reassign status plan.json
     """
-    raise typer.Exit(status(server, file, keep_throttle=keep_throttle, as_json=as_json))
+    wanted = None if file is None else read_file(file)
+    with connected(server) as cluster:
+        moving = list_reassignments(cluster)
+        targets = {each: moved.target for each, moved in moving.items()} if wanted is None else wanted
+        states = _states(cluster, targets, moving)
+        cleared: list[str] = []
+        if wanted is not None and not moving and not keep_throttle:
+            cleared = clear_throttles(cluster, {each.topic for each in wanted})
+    if as_json:
+        rows = [{**each._asdict(), **each.partition._asdict()} for each in states]
+        print_json({"partitions": rows, "throttlesCleared": cleared})
+    elif not states:
+        print("Nothing moves.")
+    else:
+        table = [(str(each.partition), each.state, *map(_ids, each[2:5]), each.behind) for each in states]
+        print_table(("partition", "state", "replicas", "adding", "removing", "behind"), table)
+        if cleared:
+            print(f"Throttles removed: {', '.join(cleared)}.")
+    return EXIT_WRONG if any(each.state == "elsewhere" for each in states) else 0
 
 
 @app.command("cancel")
@@ -149,7 +217,7 @@ def cancel_command(
     keep_throttle: KeepThrottle = False,
     server: Server = SERVER_DEFAULT,
     as_json: Json = False,
-) -> None:
+) -> int:
     """Cancel moves that are not done: replicas being added are removed, and the old replicas stay.
 
     \b
@@ -158,7 +226,29 @@ def cancel_command(
     """
     if (file is None) is not everything:
         raise Refused("expected either a file or --all")
-    raise typer.Exit(cancel(server, file, keep_throttle=keep_throttle, as_json=as_json))
+    wanted = None if file is None else list(read_file(file))
+    with connected(server) as cluster:
+        moving = list_reassignments(cluster, wanted)
+        outcomes = alter_reassignments(cluster, dict.fromkeys(moving)) if moving else {}
+        for error in outcomes.values():
+            if error is not None:
+                complain(str(error))
+        topics = {each.topic for each in (wanted or moving)}
+        if not keep_throttle and not list_reassignments(cluster):
+            clear_throttles(cluster, topics)
+    back = sorted(each for each, error in outcomes.items() if error is None)
+    if as_json:
+        print_json({"cancelled": [str(each) for each in back]})
+    elif not outcomes:
+        print("Nothing moves.")
+    else:
+        stay = (
+            "1 partition keeps its replicas"
+            if len(back) == 1
+            else f"{len(back)} partitions keep their replicas"
+        )
+        print(f"{stay}: {', '.join(str(each) for each in back)}." if back else "Nothing was cancelled.")
+    return 0 if len(back) == len(outcomes) else EXIT_CANNOT
 
 
 def _broker_ids(text: str) -> list[int]:
@@ -174,55 +264,15 @@ def _broker_ids(text: str) -> list[int]:
 # -- plan -------------------------------------------------------------------------------------------------
 
 
-def plan(
-    server: str,
-    topics: Sequence[str],
-    brokers: Sequence[int] | None,
-    *,
-    replication_factor: int | None,
-    with_racks: bool,
-    out: Path | None,
-    as_json: bool,
-) -> int:
-    with connected(server) as cluster:
-        moving = list_reassignments(cluster)
-        current = {
-            # A plan starts from the target of a running reassignment.
-            partition: moving[partition].target if partition in moving else replicas
-            for partition, replicas in _current(cluster, topics).items()
-        }
-        chosen = _planned_brokers(cluster, brokers, with_racks)
-        try:
-            proposed = plan_moves(current, chosen, replication_factor)
-        except CannotPlan as error:
-            raise Refused(str(error)) from error
-    changed = {each: replicas for each, replicas in proposed.items() if replicas != current[each]}
-    copies = sum(len(set(replicas) - set(current[each])) for each, replicas in changed.items())
-    if out is not None:
-        out.write_text(json.dumps(document_of(changed or proposed)) + "\n", "utf-8")
-    if as_json:
-        print_json({**document_of(proposed), "current": document_of(current), "copies": copies})
-        return 0
-    if not changed:
-        print("Nothing has to move.")
-        return 0
-    rows = [_plan_row(each, current[each], replicas) for each, replicas in changed.items()]
-    print_table(("partition", "now", "then", "add", "remove"), rows)
-    print(f"{_count(copies, 'replica')} to copy, {_count(len(changed), 'partition')} to change.")
-    if out is not None:
-        print(f"To start: penstock reassign apply {out}")
-    else:
-        print("Save the plan with --out FILE, then: penstock reassign apply FILE")
-    return 0
-
-
 def _plan_row(partition: TopicPartition, now: Sequence[int], then: Sequence[int]) -> tuple[str, ...]:
     come = [each for each in then if each not in now]
     go = [each for each in now if each not in then]
-    return _name(partition), _ids(now), _ids(then), _ids(come), _ids(go)
+    return str(partition), _ids(now), _ids(then), _ids(come), _ids(go)
 
 
-def _planned_brokers(cluster: Cluster, wanted: Sequence[int] | None, with_racks: bool) -> list[PlannedBroker]:
+def _planned_brokers(
+    cluster: Cluster, wanted: Sequence[int] | None, *, with_racks: bool
+) -> list[PlannedBroker]:
     known = cluster.info.brokers
     ids = sorted(known) if wanted is None else list(dict.fromkeys(wanted))
     _check_brokers(cluster, ids)
@@ -250,61 +300,17 @@ def _check_brokers(cluster: Cluster, ids: Iterable[int]) -> None:
 # -- apply ------------------------------------------------------------------------------------------------
 
 
-def apply(
-    server: str,
-    file: Path,
-    *,
-    throttle: int | None,
-    additional: bool,
-    wait: bool,
-    as_json: bool,
-) -> int:
-    wanted = read_file(file)
-    with connected(server) as cluster:
-        before = _check_wanted(cluster, wanted, additional)
-        if throttle is not None:
-            set_throttles(cluster, _to_be(cluster, wanted, before), throttle)
-        outcomes = alter_reassignments(cluster, wanted)
-        for error in outcomes.values():
-            if error is not None:
-                complain(str(error))
-        is_done = wait and _wait(cluster, wanted)
-        cleared = clear_throttles(cluster, {each.topic for each in wanted}) if is_done and throttle else []
-    begun = sorted(each for each, error in outcomes.items() if error is None)
-    if as_json:
-        print_json(
-            {
-                "begun": [_name(each) for each in begun],
-                "refused": {_name(each): str(error) for each, error in outcomes.items() if error is not None},
-                "before": document_of(before),
-                "throttle": throttle,
-                "done": is_done,
-            }
-        )
-    else:
-        print(f"To go back, apply the previous assignment:\n{json.dumps(document_of(before))}\n")
-        print(f"{_count(len(begun), 'partition')} started to move." if begun else "Nothing moves.")
-        if is_done:
-            print("All moves are done." + (" The throttle is removed." if cleared else ""))
-        elif throttle is not None:
-            print(
-                f"Throttled to {throttle:,} bytes a second; to remove the throttle once all moves are done: "
-                f"penstock reassign status {file}"
-            )
-    return 0 if len(begun) == len(outcomes) else EXIT_CANNOT
-
-
 def _check_wanted(cluster: Cluster, wanted: Assignment, additional: bool) -> Assignment:
     """Validate a plan before anything changes; return the current assignment of its partitions."""
     before = _current(cluster, sorted({each.topic for each in wanted}))
     for partition in wanted:
         if partition not in before:
-            raise refused(f"partition {_name(partition)}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            raise refused(f"partition {partition!s}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     _check_brokers(cluster, (each for replicas in wanted.values() for each in replicas))
     moving = list_reassignments(cluster)
     if moving and not additional:
         still = (
-            f"{_name(min(moving))} is still moving"
+            f"{min(moving)!s} is still moving"
             if len(moving) == 1
             else f"{len(moving)} partitions are still moving"
         )
@@ -349,29 +355,6 @@ class PartitionProgress(NamedTuple):
     """Records that the slowest added replica lacks; None if none is added, or its log end is unknown."""
 
 
-def status(server: str, file: Path | None, *, keep_throttle: bool, as_json: bool) -> int:
-    """Without a file: all moving partitions. With one: the progress of the plan."""
-    wanted = None if file is None else read_file(file)
-    with connected(server) as cluster:
-        moving = list_reassignments(cluster)
-        targets = {each: moved.target for each, moved in moving.items()} if wanted is None else wanted
-        states = _states(cluster, targets, moving)
-        cleared: list[str] = []
-        if wanted is not None and not moving and not keep_throttle:
-            cleared = clear_throttles(cluster, {each.topic for each in wanted})
-    if as_json:
-        rows = [{**each._asdict(), **each.partition._asdict()} for each in states]
-        print_json({"partitions": rows, "throttlesCleared": cleared})
-    elif not states:
-        print("Nothing moves.")
-    else:
-        table = [(_name(each.partition), each.state, *map(_ids, each[2:5]), each.behind) for each in states]
-        print_table(("partition", "state", "replicas", "adding", "removing", "behind"), table)
-        if cleared:
-            print(f"Throttles removed: {', '.join(cleared)}.")
-    return EXIT_WRONG if any(each.state == "elsewhere" for each in states) else 0
-
-
 def _states(
     cluster: Cluster, wanted: Assignment, moving: Mapping[TopicPartition, Moving]
 ) -> list[PartitionProgress]:
@@ -406,40 +389,5 @@ def _behind(cluster: Cluster, moving: Mapping[TopicPartition, Moving]) -> dict[T
     return found
 
 
-def cancel(server: str, file: Path | None, *, keep_throttle: bool, as_json: bool) -> int:
-    """Cancel the moves of a file, or all moves."""
-    wanted = None if file is None else list(read_file(file))
-    with connected(server) as cluster:
-        moving = list_reassignments(cluster, wanted)
-        outcomes = alter_reassignments(cluster, dict.fromkeys(moving)) if moving else {}
-        for error in outcomes.values():
-            if error is not None:
-                complain(str(error))
-        topics = {each.topic for each in (wanted or moving)}
-        if not keep_throttle and not list_reassignments(cluster):
-            clear_throttles(cluster, topics)
-    back = sorted(each for each, error in outcomes.items() if error is None)
-    if as_json:
-        print_json({"cancelled": [_name(each) for each in back]})
-    elif not outcomes:
-        print("Nothing moves.")
-    else:
-        stay = (
-            "1 partition keeps its replicas"
-            if len(back) == 1
-            else f"{len(back)} partitions keep their replicas"
-        )
-        print(f"{stay}: {', '.join(_name(each) for each in back)}." if back else "Nothing was cancelled.")
-    return 0 if len(back) == len(outcomes) else EXIT_CANNOT
-
-
-def _name(partition: TopicPartition) -> str:
-    return f"{partition.topic}-{partition.partition}"
-
-
 def _ids(ids: Iterable[int]) -> str:
     return ",".join(str(each) for each in ids) or "-"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -7,9 +7,10 @@ import typer
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import TopicPartition, uuid_text
 from penstock.cli.command_group import command_group
-from penstock.cli.connecting import SERVER_DEFAULT, Json, Server, connected, input_is_terminal, parse_pairs
+from penstock.cli.connecting import SERVER_DEFAULT, Server, connected, input_is_terminal, parse_pairs
 from penstock.cli.main import EXIT_CANNOT
-from penstock.cli.output import Refused, complain, print_json, print_table
+from penstock.cli.options import Json, Yes
+from penstock.cli.output import Refused, complain, counted, print_json, print_result, print_table
 from penstock.client import admin
 from penstock.client.admin import BROKER_DEFAULT, NewTopic
 from penstock.client.cluster import Cluster
@@ -67,7 +68,7 @@ def topics_create(
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Ignore topics that exist.")] = False,
     server: Server = SERVER_DEFAULT,
     as_json: Json = False,
-) -> None:
+) -> int:
     """Create topics.
 
     \b
@@ -79,81 +80,8 @@ def topics_create(
         NewTopic(name, partitions or BROKER_DEFAULT, replication_factor or BROKER_DEFAULT, settings)
         for name in dict.fromkeys(names)
     ]
-    raise typer.Exit(create(server, wanted, if_not_exists=if_not_exists, as_json=as_json))
-
-
-@app.command("list")
-def topics_list(
-    internal: Annotated[bool, typer.Option("--internal", help="Show internal topics too.")] = False,
-    server: Server = SERVER_DEFAULT,
-    as_json: Json = False,
-) -> None:
-    """List the topics of a cluster.
-
-    \b
-    penstock topics list
-    """
-    raise typer.Exit(show_list(server, internal=internal, as_json=as_json))
-
-
-@app.command("describe")
-def topics_describe(
-    names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME]...", help="Topics; without a name, all.")
-    ] = None,
-    server: Server = SERVER_DEFAULT,
-    as_json: Json = False,
-) -> None:
-    """Show partitions, leaders, replicas and offsets of topics, and settings that are not the default.
-
-    Consumers read up to the high watermark. The lag of each follower behind the leader's log end comes from the
-    follower: 3:117 is replica 3, which lacks 117 records; 3:? is a replica that does not answer. Eligible replicas
-    (KIP-966) may lead although they are not in sync.
-
-    \b
-    penstock topics describe orders
-    """
-    raise typer.Exit(describe(server, names or [], as_json=as_json))
-
-
-@app.command("alter")
-def topics_alter(
-    name: Name,
-    partitions: Annotated[
-        int, typer.Option("--partitions", "-p", min=1, max=2**31 - 1, help="The new number of partitions.")
-    ],
-    server: Server = SERVER_DEFAULT,
-    as_json: Json = False,
-) -> None:
-    """Give a topic more partitions. New records of a key may go to another partition than before.
-
-    \b
-    penstock topics alter orders --partitions 12
-    """
-    raise typer.Exit(alter(server, name, partitions, as_json=as_json))
-
-
-@app.command("delete")
-def topics_delete(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Topics to delete.")],
-    if_exists: Annotated[bool, typer.Option("--if-exists", help="Ignore topics that do not exist.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
-    server: Server = SERVER_DEFAULT,
-    as_json: Json = False,
-) -> None:
-    """Delete topics and all their records. Asks first, on a terminal.
-
-    \b
-    penstock topics delete orders --yes
-    """
-    raise typer.Exit(
-        delete(server, list(dict.fromkeys(names)), if_exists=if_exists, yes=yes, as_json=as_json)
-    )
-
-
-def create(server: str, topics: list[admin.NewTopic], *, if_not_exists: bool, as_json: bool) -> int:
     with connected(server) as cluster:
-        outcomes = admin.create_topics(cluster, topics)
+        outcomes = admin.create_topics(cluster, wanted)
     rows = []
     worst = 0
     for each in outcomes:
@@ -178,14 +106,17 @@ def create(server: str, topics: list[admin.NewTopic], *, if_not_exists: bool, as
     return worst
 
 
-def _created(outcome: admin.Outcome) -> str:
-    if outcome.partitions < 1:
-        return f"created {outcome.name}"
-    partitions = "1 partition" if outcome.partitions == 1 else f"{outcome.partitions} partitions"
-    return f"created {outcome.name} with {partitions}, replication factor {outcome.replication_factor}"
+@app.command("list")
+def topics_list(
+    internal: Annotated[bool, typer.Option("--internal", help="Show internal topics too.")] = False,
+    server: Server = SERVER_DEFAULT,
+    as_json: Json = False,
+) -> None:
+    """List the topics of a cluster.
 
-
-def show_list(server: str, *, internal: bool, as_json: bool) -> int:
+    \b
+    penstock topics list
+    """
     with connected(server) as cluster:
         topics = [each for each in admin.list_topics(cluster) if internal or not each.is_internal]
     if as_json:
@@ -195,23 +126,25 @@ def show_list(server: str, *, internal: bool, as_json: bool) -> int:
     else:
         columns = ("topic", "partitions", "replicas", "under-replicated", "without leader", "topic id")
         print_table(columns, [tuple(_summary(each).values())[:6] for each in topics])
-    return 0
 
 
-def _summary(topic: TopicInfo) -> dict[str, Any]:
-    partitions = topic.partitions.values()
-    return {
-        "name": topic.name,
-        "partitions": len(partitions),
-        "replicationFactor": max((len(each.replicas) for each in partitions), default=0),
-        "underReplicated": sum(len(each.isr) < len(each.replicas) for each in partitions),
-        "withoutLeader": sum(each.leader < 0 for each in partitions),
-        "topicId": None if topic.topic_id is None else uuid_text(topic.topic_id),
-        "internal": topic.is_internal,
-    }
+@app.command("describe")
+def topics_describe(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Topics; without a name, all.")
+    ] = None,
+    server: Server = SERVER_DEFAULT,
+    as_json: Json = False,
+) -> int:
+    """Show partitions, leaders, replicas and offsets of topics, and settings that are not the default.
 
+    Consumers read up to the high watermark. The lag of each follower behind the leader's log end comes from the
+    follower: 3:117 is replica 3, which lacks 117 records; 3:? is a replica that does not answer. Eligible replicas
+    (KIP-966) may lead although they are not in sync.
 
-def describe(server: str, names: list[str], *, as_json: bool) -> int:
+    \b
+    penstock topics describe orders
+    """
     worst = 0
     with connected(server) as cluster:
         if names:
@@ -235,6 +168,89 @@ def describe(server: str, names: list[str], *, as_json: bool) -> int:
             print()
         _print(document)
     return worst
+
+
+@app.command("alter")
+def topics_alter(
+    name: Name,
+    partitions: Annotated[
+        int, typer.Option("--partitions", "-p", min=1, max=2**31 - 1, help="The new number of partitions.")
+    ],
+    server: Server = SERVER_DEFAULT,
+    as_json: Json = False,
+) -> None:
+    """Give a topic more partitions. New records of a key may go to another partition than before.
+
+    \b
+    penstock topics alter orders --partitions 12
+    """
+    with connected(server) as cluster:
+        (outcome,) = admin.create_partitions(cluster, {name: partitions})
+        if outcome.error is not None:
+            raise outcome.error
+    document = {"name": name, "partitions": partitions}
+    print_result(document, f"{name} has {partitions} partitions now", as_json=as_json)
+
+
+@app.command("delete")
+def topics_delete(
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Topics to delete.")],
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="Ignore topics that do not exist.")] = False,
+    yes: Yes = False,
+    server: Server = SERVER_DEFAULT,
+    as_json: Json = False,
+) -> int:
+    """Delete topics and all their records. Asks first, on a terminal.
+
+    \b
+    penstock topics delete orders --yes
+    """
+    names = list(dict.fromkeys(names))
+    if not yes and input_is_terminal():
+        what = names[0] if len(names) == 1 else f"{len(names)} topics ({', '.join(names)})"
+        if not typer.confirm(f"Delete {what} and all records?", err=True):
+            raise Refused("nothing was deleted")
+    with connected(server) as cluster:
+        outcomes = admin.delete_topics(cluster, names)
+    worst = 0
+    for each in sorted(outcomes):
+        is_absent = each.error is not None and each.error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if each.error is not None and not (is_absent and if_exists):
+            complain(str(each.error))
+            worst = EXIT_CANNOT
+        elif not as_json:
+            print(f"{each.name} is not there" if is_absent else f"deleted {each.name}")
+    if as_json:
+        rows = [
+            {
+                "name": each.name,
+                "deleted": each.error is None,
+                "error": None if each.error is None else each.error.code.name,
+            }
+            for each in outcomes
+        ]
+        print_json({"topics": rows})
+    return worst
+
+
+def _created(outcome: admin.Outcome) -> str:
+    if outcome.partitions < 1:
+        return f"created {outcome.name}"
+    partitions = counted(outcome.partitions, "partition")
+    return f"created {outcome.name} with {partitions}, replication factor {outcome.replication_factor}"
+
+
+def _summary(topic: TopicInfo) -> dict[str, Any]:
+    partitions = topic.partitions.values()
+    return {
+        "name": topic.name,
+        "partitions": len(partitions),
+        "replicationFactor": max((len(each.replicas) for each in partitions), default=0),
+        "underReplicated": sum(len(each.isr) < len(each.replicas) for each in partitions),
+        "withoutLeader": sum(each.leader < 0 for each in partitions),
+        "topicId": None if topic.topic_id is None else uuid_text(topic.topic_id),
+        "internal": topic.is_internal,
+    }
 
 
 def _describe(cluster: Cluster, topic: TopicInfo) -> dict[str, Any]:
@@ -307,8 +323,7 @@ def _offsets(cluster: Cluster, topic: TopicInfo, time: int) -> dict[int, int]:
 
 
 def _print(document: dict[str, Any]) -> None:
-    count = document["partitions"]
-    partitions = "1 partition" if count == 1 else f"{count} partitions"
+    partitions = counted(document["partitions"], "partition")
     title = f"{document['name']}: {partitions}, replication factor {document['replicationFactor']}"
     if document["topicId"] is not None:
         title += f", id {document['topicId']}"
@@ -340,43 +355,3 @@ def _behind(partition: dict[str, Any]) -> str:
 
 def _nodes(ids: list[int]) -> str:
     return ",".join(str(each) for each in ids) or "-"
-
-
-def alter(server: str, name: str, partitions: int, *, as_json: bool) -> int:
-    with connected(server) as cluster:
-        (outcome,) = admin.create_partitions(cluster, {name: partitions})
-        if outcome.error is not None:
-            raise outcome.error
-    if as_json:
-        print_json({"name": name, "partitions": partitions})
-    else:
-        print(f"{name} has {partitions} partitions now")
-    return 0
-
-
-def delete(server: str, names: list[str], *, if_exists: bool, yes: bool, as_json: bool) -> int:
-    if not yes and input_is_terminal():
-        what = names[0] if len(names) == 1 else f"{len(names)} topics ({', '.join(names)})"
-        if not typer.confirm(f"Delete {what} and all records?", err=True):
-            raise Refused("nothing was deleted")
-    with connected(server) as cluster:
-        outcomes = admin.delete_topics(cluster, names)
-    worst = 0
-    for each in sorted(outcomes):
-        is_absent = each.error is not None and each.error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if each.error is not None and not (is_absent and if_exists):
-            complain(str(each.error))
-            worst = EXIT_CANNOT
-        elif not as_json:
-            print(f"{each.name} is not there" if is_absent else f"deleted {each.name}")
-    if as_json:
-        rows = [
-            {
-                "name": each.name,
-                "deleted": each.error is None,
-                "error": None if each.error is None else each.error.code.name,
-            }
-            for each in outcomes
-        ]
-        print_json({"topics": rows})
-    return worst

@@ -6,9 +6,10 @@ import typer
 
 from penstock.base.ids import TopicPartition
 from penstock.cli.command_group import command_group
-from penstock.cli.connecting import SERVER_DEFAULT, Json, Server, connected, input_is_terminal
+from penstock.cli.connecting import SERVER_DEFAULT, Server, connected, input_is_terminal
 from penstock.cli.main import EXIT_CANNOT
-from penstock.cli.output import Refused, complain, print_json, print_table, printable, show_time
+from penstock.cli.options import Json, Yes
+from penstock.cli.output import Refused, complain, print_json, print_result, print_table, printable, show_time
 from penstock.cli.positions import parse_duration
 from penstock.cli.selection import parse_partition, show_partitions
 from penstock.client import transactions as client
@@ -27,7 +28,6 @@ app = command_group(
     penstock transactions abort billing-1
     """
 )
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 INT64_MAX = 2**63 - 1
 
 
@@ -74,9 +74,27 @@ def transactions_list(
     if hanging:
         if state or producer_id or pattern is not None:
             raise Refused("--hanging searches partitions: of the filters it allows only --older")
-        raise typer.Exit(show_hanging(server, 15 * 60_000 if older is None else age_ms, as_json=as_json))
+        _show_hanging(server, 15 * 60_000 if older is None else age_ms, as_json=as_json)
+        return
     filters = Filters(tuple(state or ()), tuple(producer_id or ()), age_ms, pattern)
-    raise typer.Exit(show_list(server, filters, as_json=as_json))
+    with connected(server) as cluster:
+        found = client.list_transactions(cluster, filters)
+    if as_json:
+        rows = [
+            {
+                "transactionalId": each.transactional_id,
+                "state": each.state,
+                "producerId": each.producer_id,
+                "coordinator": each.coordinator,
+            }
+            for each in found
+        ]
+        print_json({"transactions": rows})
+    elif not found:
+        print("No transactions.")
+    else:
+        columns = ("transactional id", "state", "producer id", "coordinator")
+        print_table(columns, [(e.transactional_id, e.state, e.producer_id, e.coordinator) for e in found])
 
 
 @app.command("describe")
@@ -88,7 +106,7 @@ def transactions_describe(
     ] = None,
     server: Server = SERVER_DEFAULT,
     as_json: Json = False,
-) -> None:
+) -> int:
     """Show the state of transactional ids, or the producers known to a partition.
 
     \b
@@ -98,8 +116,26 @@ def transactions_describe(
     if (partition is None) == (not names):
         raise Refused("expected either transactional ids or --partition")
     if partition is not None:
-        raise typer.Exit(describe_producers(server, parse_partition(partition), as_json=as_json))
-    raise typer.Exit(describe(server, list(dict.fromkeys(names or [])), as_json=as_json))
+        _describe_producers(server, parse_partition(partition), as_json=as_json)
+        return 0
+    worst = 0
+    found = []
+    with connected(server) as cluster:
+        now_ms = cluster.clock.wall_ms()
+        for name in dict.fromkeys(names or ()):
+            try:
+                found.append(client.describe_transaction(cluster, name))
+            except BrokerRefused as error:
+                complain(str(error))
+                worst = EXIT_CANNOT
+    if as_json:
+        print_json({"transactions": [_as_json(each) for each in found]})
+        return worst
+    for index, each in enumerate(found):
+        if index:
+            print()
+        _print(each, now_ms)
+    return worst
 
 
 @app.command("abort")
@@ -136,37 +172,14 @@ def transactions_abort(
     if (partition is None) != (start_offset is None):
         raise Refused("--partition and --start-offset go together")
     if name is not None:
-        raise typer.Exit(abort(server, name, yes=yes, as_json=as_json))
+        _abort(server, name, yes=yes, as_json=as_json)
+        return
     assert partition is not None
     assert start_offset is not None
-    raise typer.Exit(
-        abort_in_partition(server, parse_partition(partition), start_offset, yes=yes, as_json=as_json)
-    )
+    _abort_in_partition(server, parse_partition(partition), start_offset, yes=yes, as_json=as_json)
 
 
-def show_list(server: str, filters: client.Filters, *, as_json: bool) -> int:
-    with connected(server) as cluster:
-        found = client.list_transactions(cluster, filters)
-    if as_json:
-        rows = [
-            {
-                "transactionalId": each.transactional_id,
-                "state": each.state,
-                "producerId": each.producer_id,
-                "coordinator": each.coordinator,
-            }
-            for each in found
-        ]
-        print_json({"transactions": rows})
-    elif not found:
-        print("No transactions.")
-    else:
-        columns = ("transactional id", "state", "producer id", "coordinator")
-        print_table(columns, [(e.transactional_id, e.state, e.producer_id, e.coordinator) for e in found])
-    return 0
-
-
-def show_hanging(server: str, age_ms_min: int, *, as_json: bool) -> int:
+def _show_hanging(server: str, age_ms_min: int, *, as_json: bool) -> None:
     with connected(server) as cluster:
         topics = cluster.refresh(None).topics
         partitions = [
@@ -178,18 +191,17 @@ def show_hanging(server: str, age_ms_min: int, *, as_json: bool) -> int:
     if as_json:
         rows = [
             {
-                "topic": each.partition.topic,
-                "partition": each.partition.partition,
+                **each.partition._asdict(),
                 **_producer(each.producer),
                 "transactionalId": each.transactional_id,
             }
             for each in found
         ]
         print_json({"hanging": rows})
-        return 0
+        return
     if not found:
         print("No hanging transactions.")
-        return 0
+        return
     columns = ("partition", "start offset", "producer id", "epoch", "last written", "transactional id")
     print_table(
         columns,
@@ -206,7 +218,6 @@ def show_hanging(server: str, age_ms_min: int, *, as_json: bool) -> int:
         ],
     )
     print("\nEnd one with: penstock transactions abort --partition TOPIC:PARTITION --start-offset N")
-    return 0
 
 
 def _colon(partition: TopicPartition) -> str:
@@ -227,27 +238,6 @@ def _producer(producer: client.PartitionProducer) -> dict[str, Any]:
 # -- describe ---------------------------------------------------------------------------------------------
 
 
-def describe(server: str, names: list[str], *, as_json: bool) -> int:
-    worst = 0
-    found = []
-    with connected(server) as cluster:
-        now_ms = cluster.clock.wall_ms()
-        for name in names:
-            try:
-                found.append(client.describe_transaction(cluster, name))
-            except BrokerRefused as error:
-                complain(str(error))
-                worst = EXIT_CANNOT
-    if as_json:
-        print_json({"transactions": [_as_json(each) for each in found]})
-        return worst
-    for index, each in enumerate(found):
-        if index:
-            print()
-        _print(each, now_ms)
-    return worst
-
-
 def _as_json(transaction: client.Transaction) -> dict[str, Any]:
     return {
         "transactionalId": transaction.transactional_id,
@@ -257,7 +247,7 @@ def _as_json(transaction: client.Transaction) -> dict[str, Any]:
         "timeoutMs": transaction.timeout_ms,
         "startTimeMs": transaction.started_ms,
         "coordinator": transaction.coordinator,
-        "partitions": [{"topic": each.topic, "partition": each.partition} for each in transaction.partitions],
+        "partitions": [each._asdict() for each in transaction.partitions],
     }
 
 
@@ -273,12 +263,12 @@ def _print(transaction: client.Transaction, now_ms: int) -> None:
         print(f"partitions without a marker: {show_partitions(transaction.partitions)}")
 
 
-def describe_producers(server: str, partition: TopicPartition, *, as_json: bool) -> int:
+def _describe_producers(server: str, partition: TopicPartition, *, as_json: bool) -> None:
     with connected(server) as cluster:
         found = client.describe_producers(cluster, partition)
     if as_json:
         rows = [_producer(each) for each in found]
-        print_json({"topic": partition.topic, "partition": partition.partition, "producers": rows})
+        print_json({**partition._asdict(), "producers": rows})
     elif not found:
         print(f"{_colon(partition)} remembers no producers.")
     else:
@@ -302,13 +292,12 @@ def describe_producers(server: str, partition: TopicPartition, *, as_json: bool)
             for each in found
         ]
         print_table(columns, rows_shown, title=_colon(partition))
-    return 0
 
 
 # -- abort ------------------------------------------------------------------------------------------------
 
 
-def abort(server: str, name: str, *, yes: bool, as_json: bool) -> int:
+def _abort(server: str, name: str, *, yes: bool, as_json: bool) -> None:
     """Abort the open transaction of a transactional id; its producer is fenced."""
     with connected(server) as cluster:
         transaction = client.describe_transaction(cluster, name)
@@ -316,17 +305,14 @@ def abort(server: str, name: str, *, yes: bool, as_json: bool) -> int:
             raise Refused(f"{name} has no transaction to abort, it is in state {transaction.state}")
         _confirm(f"Abort the transaction of {name} and fence its producer?", yes)
         client.terminate(cluster, transaction)
-    if as_json:
-        print_json({"transactionalId": name, "aborted": True, "was": _as_json(transaction)})
-    else:
-        what = show_partitions(transaction.partitions) or "no partitions"
-        print(f"aborted the transaction of {name} on {what}")
-    return 0
+    document = {"transactionalId": name, "aborted": True, "was": _as_json(transaction)}
+    what = show_partitions(transaction.partitions) or "no partitions"
+    print_result(document, f"aborted the transaction of {name} on {what}", as_json=as_json)
 
 
-def abort_in_partition(
+def _abort_in_partition(
     server: str, partition: TopicPartition, start_offset: int, *, yes: bool, as_json: bool
-) -> int:
+) -> None:
     """Write an abort marker for the transaction that began at an offset, without its coordinator."""
     with connected(server) as cluster:
         producer = _open_at(cluster, partition, start_offset)
@@ -335,12 +321,9 @@ def abort_in_partition(
             yes,
         )
         client.write_abort(cluster, partition, producer)
-    if as_json:
-        document = {"topic": partition.topic, "partition": partition.partition, **_producer(producer)}
-        print_json({"aborted": True, "was": document})
-    else:
-        print(f"aborted the transaction of producer {producer.producer_id} on {_colon(partition)}")
-    return 0
+    was = {**partition._asdict(), **_producer(producer)}
+    sentence = f"aborted the transaction of producer {producer.producer_id} on {_colon(partition)}"
+    print_result({"aborted": True, "was": was}, sentence, as_json=as_json)
 
 
 def _open_at(cluster: Cluster, partition: TopicPartition, start_offset: int) -> client.PartitionProducer:

@@ -72,7 +72,7 @@ def up_command(
             help="Run a cluster of N nodes on this machine, each a process.",
         ),
     ] = None,
-) -> None:
+) -> int:
     """Start a node.
 
     It serves Kafka clients, JSON over HTTP and the line protocol. Once ready, it prints one line:
@@ -98,9 +98,9 @@ def up_command(
     """
     if brokers is not None:
         places = {"--kafka": kafka, "--controller": controller, "--http": http, "--line": line}
-        raise typer.Exit(up_brokers(brokers, data, places, config, settings or []))
-
-    raise typer.Exit(up(Flags(data, kafka, controller, http, line, config, settings or [], verbose)))
+        up_brokers(brokers, data, places, config, settings or [])
+        return 0
+    return up(Flags(data, kafka, controller, http, line, config, settings or [], verbose))
 
 
 def up_brokers(
@@ -109,7 +109,7 @@ def up_brokers(
     places: Mapping[str, str | None],
     config: str | None,
     settings: Sequence[str],
-) -> int:
+) -> None:
     """Run a cluster: the first broker listens at `--kafka`, the others on the ports after it."""
     from penstock.base.settings import BadSetting  # noqa: PLC0415  # only with --brokers: they are slow to load
     from penstock.cli.commands.cluster import start  # noqa: PLC0415
@@ -136,4 +136,4 @@ def up_brokers(
         settings=parse_pairs(list(settings), "setting"),
         config=config,
     )
-    return start(Path(data or DATA_DEFAULT), wanted, is_new=True)
+    start(Path(data or DATA_DEFAULT), wanted, is_new=True)

@@ -41,25 +41,21 @@ def crash_command(
             help="Keep the data here: a new or empty directory, or one that this lab made.",
         ),
     ] = None,
-) -> None:
+) -> int:
     """Kill a writer with SIGKILL, recover, and look inside.
 
     A child process appends records, flushes now and then, and acknowledges flushed records. The lab kills it, damages
     the end of the log further, opens the directory again and shows what recovery did. The exit code is 0 only if all
     acknowledged records are present.
     """
-    raise typer.Exit(run_lab(None if data is None else str(data)))
-
-
-def run_lab(data: str | None) -> int:
     # Recovery's log lines are part of the output, not of standard error.
     logger, nowhere = logging.getLogger("penstock"), logging.NullHandler()
     logger.addHandler(nowhere)
     propagated, logger.propagate = logger.propagate, False
     try:
         if data is not None:
-            _check_is_ours(data)
-            return _show(data)
+            _check_is_ours(str(data))
+            return _show(str(data))
         with tempfile.TemporaryDirectory(prefix="penstock-lab-") as temporary:
             return _show(temporary)
     finally:

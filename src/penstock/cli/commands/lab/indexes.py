@@ -12,7 +12,7 @@ import typer
 from penstock.cli import labs
 from penstock.cli.commands.log.check import summary
 from penstock.cli.commands.log.rebuild import IndexChange, RebuildOptions, rebuild
-from penstock.cli.labs import Claim, LabRecord, LabTopic, print_lines
+from penstock.cli.labs import Claim, Json, Keep, LabRecord, LabTopic, print_claims, print_lines
 from penstock.cli.log_paths import locate
 from penstock.cli.output import print_json, print_table
 from penstock.records import RecordBatch
@@ -26,15 +26,6 @@ from penstock.vfs import RealDisk, read_file
 
 OFFSET_MAX = 999
 """Offset of the last record that the lab writes."""
-Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of text.")]
-Keep = Annotated[
-    Path | None,
-    typer.Option(
-        "--keep", metavar="DIR", help="Leave the data in this directory, which must be new or empty."
-    ),
-]
-
-
 TOPIC = "lab.indexed"
 SEGMENT_BYTES: Final = 100_000
 RECORDS: Final = 1_000
@@ -46,10 +37,10 @@ SOUGHT: Final = 777
 def indexes_command(
     offset: Annotated[
         int, typer.Option("--offset", metavar="N", min=0, max=OFFSET_MAX, help="The offset to look up.")
-    ] = 777,
+    ] = SOUGHT,
     keep: Keep = None,
     as_json: Json = False,
-) -> None:
+) -> int:
     """Look up an offset step by step; damage and repair indexes.
 
     Writes to a node, stops it, and follows a lookup through the sparse index in its files. The exit code is 1 if the
@@ -59,7 +50,30 @@ def indexes_command(
     penstock lab indexes
     penstock lab indexes --offset 12 --keep ./lab
     """
-    raise typer.Exit(run_lab(keep, offset, as_json=as_json))
+    with labs.workplace(keep) as data:
+        batches = [
+            [content(offset) for offset in range(start, start + BATCH_RECORDS)]
+            for start in range(0, RECORDS, BATCH_RECORDS)
+        ]
+        topic = LabTopic(TOPIC, {"segment.bytes": str(SEGMENT_BYTES)}, batches)
+        interval = int(labs.write(data, [topic], "index.interval.bytes")[TOPIC])
+        directory = f"{data}/logs/{TOPIC}-0"
+        lookup = look_up(directory, offset)
+        sanity = spoil_and_mend(data, directory, lookup, interval)
+        claims = judge(lookup, sanity, interval)
+        if as_json:
+            print_json(
+                {
+                    "directory": None if keep is None else str(keep),
+                    "indexIntervalBytes": interval,
+                    "lookup": labs.camel(lookup),
+                    "sanity": labs.camel(sanity),
+                    "claims": labs.camel(claims),
+                }
+            )
+        else:
+            _show(data, keep, interval, lookup, sanity, claims)
+        return labs.verdict(claims)
 
 
 class Probe(NamedTuple):
@@ -138,33 +152,6 @@ class Sanity(NamedTuple):
 def content(offset: int) -> LabRecord:
     value = b"record %d " % offset
     return LabRecord(b"key-%d" % offset, value + b"." * (VALUE_BYTES - len(value)))
-
-
-def run_lab(keep: Path | None, sought: int, *, as_json: bool) -> int:
-    with labs.workplace(keep) as data:
-        batches = [
-            [content(offset) for offset in range(start, start + BATCH_RECORDS)]
-            for start in range(0, RECORDS, BATCH_RECORDS)
-        ]
-        topic = LabTopic(TOPIC, {"segment.bytes": str(SEGMENT_BYTES)}, batches)
-        interval = int(labs.write(data, [topic], "index.interval.bytes")[TOPIC])
-        directory = f"{data}/logs/{TOPIC}-0"
-        lookup = look_up(directory, sought)
-        sanity = spoil_and_mend(data, directory, lookup, interval)
-        claims = judge(lookup, sanity, interval)
-        if as_json:
-            print_json(
-                {
-                    "directory": None if keep is None else str(keep),
-                    "indexIntervalBytes": interval,
-                    "lookup": labs.camel(lookup),
-                    "sanity": labs.camel(sanity),
-                    "claims": labs.camel(claims),
-                }
-            )
-        else:
-            _show(data, keep, interval, lookup, sanity, claims)
-        return labs.verdict(claims)
 
 
 # -- lookup -----------------------------------------------------------------------------------------------
@@ -391,9 +378,7 @@ def _show(
             f"{lookup.record.value_bytes} bytes of value.",
         )
     _show_sanity(data, sanity)
-    print_lines("", "What the files show:")
-    for number, each in enumerate(claims, 1):
-        print_lines(f"{number}. {each.claim}")
+    print_claims("What the files show:", claims)
     if keep is not None:
         print_lines("", f"To look at the files: penstock log dump {keep}/logs/{TOPIC}-0/*.index")
 

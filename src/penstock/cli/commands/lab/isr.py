@@ -7,32 +7,21 @@ protocol.
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple
-
-import typer
+from typing import Any, Final, NamedTuple
 
 from penstock.base.errors import KafkaError
 from penstock.base.ids import TopicPartition
 from penstock.cli import cluster_nodes as nodes
 from penstock.cli import labs
 from penstock.cli.cluster_nodes import ClusterOptions, Layout
-from penstock.cli.labs import Claim, print_lines
-from penstock.cli.output import Refused, print_json, print_table
+from penstock.cli.labs import Claim, Json, Keep, print_claims, print_lines
+from penstock.cli.output import Refused, counted, print_json, print_table
 from penstock.client.admin import NewTopic, create_topics
 from penstock.client.cluster import Cluster
 from penstock.client.offsets import LATEST, list_offsets
 from penstock.client.producer import Producer
 from penstock.client.replicas import log_ends
 from penstock.client.settings import parse_servers
-
-Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of text.")]
-Keep = Annotated[
-    Path | None,
-    typer.Option(
-        "--keep", metavar="DIR", help="Leave the data in this directory, which must be new or empty."
-    ),
-]
-
 
 TOPIC: Final = "lab.isr"
 BROKERS: Final = 3
@@ -44,7 +33,7 @@ WAIT_S_MAX: Final = 60.0
 LOOK_EVERY_S: Final = 0.1
 
 
-def isr_command(keep: Keep = None, as_json: Json = False) -> None:
+def isr_command(keep: Keep = None, as_json: Json = False) -> int:
     """See replicas fall out of sync and catch up.
 
     Starts three brokers as processes on free ports, and stops one while the others receive records. Each step shows
@@ -54,7 +43,33 @@ def isr_command(keep: Keep = None, as_json: Json = False) -> None:
     penstock lab isr
     penstock lab isr --keep ./lab
     """
-    raise typer.Exit(run_lab(keep, as_json=as_json))
+    with labs.workplace(keep) as data:
+        wanted = ClusterOptions(
+            BROKERS,
+            with_http=False,
+            with_line=False,
+            settings={"min.insync.replicas": str(MIN_IN_SYNC)},
+        )
+        layout = nodes.make_layout(Path(data), wanted)
+        if not as_json:
+            print_lines("Starting three brokers, each a process ...")
+        nodes.start_nodes(layout, layout.nodes)
+        try:
+            story = _experiment(layout)
+        except KafkaError as error:
+            raise Refused(str(error)) from error
+        finally:
+            if keep is None:  # the data is deleted anyway
+                for each in layout.nodes:
+                    nodes.kill_node(layout, each)
+            else:
+                nodes.stop_nodes(layout, layout.nodes)
+        claims = judge(story)
+        if as_json:
+            print_json({"directory": None if keep is None else str(keep), **_document(story, claims)})
+        else:
+            _show(story, claims, keep)
+        return labs.verdict(claims, "the cluster contradicts this")
 
 
 class PartitionState(NamedTuple):
@@ -87,36 +102,6 @@ class IsrExperiment(NamedTuple):
     back: ClusterState
     shrunk_s: float
     caught_up_s: float
-
-
-def run_lab(keep: Path | None, *, as_json: bool) -> int:
-    with labs.workplace(keep) as data:
-        wanted = ClusterOptions(
-            BROKERS,
-            with_http=False,
-            with_line=False,
-            settings={"min.insync.replicas": str(MIN_IN_SYNC)},
-        )
-        layout = nodes.make_layout(Path(data), wanted)
-        if not as_json:
-            print_lines("Starting three brokers, each a process ...")
-        nodes.start_nodes(layout, layout.nodes)
-        try:
-            story = _experiment(layout)
-        except KafkaError as error:
-            raise Refused(str(error)) from error
-        finally:
-            if keep is None:  # the data is deleted anyway
-                for each in layout.nodes:
-                    nodes.kill_node(layout, each)
-            else:
-                nodes.stop_nodes(layout, layout.nodes)
-        claims = judge(story)
-        if as_json:
-            print_json({"directory": None if keep is None else str(keep), **_document(story, claims)})
-        else:
-            _show(story, claims, keep)
-        return labs.verdict(claims, "the cluster contradicts this")
 
 
 def _experiment(layout: Layout) -> IsrExperiment:
@@ -229,7 +214,7 @@ def judge(story: IsrExperiment) -> list[Claim]:
             ),
         ),
         Claim(
-            f"Its partitions ({_count(len(led), 'partition')} here) have another leader, which was in sync, and a "
+            f"Its partitions ({counted(len(led), 'partition')} here) have another leader, which was in sync, and a "
             "higher leader epoch: messages of the old leader are rejected from then on.",
             all(
                 after.leader in was.isr
@@ -285,12 +270,6 @@ def _show(story: IsrExperiment, claims: list[Claim], keep: Path | None) -> None:
         ]
         print_lines("")
         print_table(columns, rows, title=f"{number}. {step.what}")
-    print_lines("", "What the cluster showed:")
-    for number, each in enumerate(claims, 1):
-        print_lines(f"{number}. {each.claim}")
+    print_claims("What the cluster showed:", claims)
     if keep is not None:
         print_lines("", f"To start the three brokers again: penstock cluster start --data {keep}")
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"

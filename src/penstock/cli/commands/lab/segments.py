@@ -5,25 +5,14 @@ The files differ; a consumer reads the same records.
 
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Final, NamedTuple
-
-import typer
+from typing import Final, NamedTuple
 
 from penstock.cli import labs
-from penstock.cli.labs import Claim, LabRecord, LabTopic, print_lines
-from penstock.cli.output import print_json, print_table
+from penstock.cli.labs import Claim, Json, Keep, LabRecord, LabTopic, print_claims, print_lines
+from penstock.cli.output import counted, print_json, print_table
 from penstock.storage import names
 from penstock.storage.scan import scan_batches
 from penstock.vfs import RealDisk
-
-Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of text.")]
-Keep = Annotated[
-    Path | None,
-    typer.Option(
-        "--keep", metavar="DIR", help="Leave the data in this directory, which must be new or empty."
-    ),
-]
-
 
 SMALL, DEFAULT = "lab.small", "lab.default"
 SEGMENT_BYTES: Final = 10_000
@@ -33,7 +22,7 @@ SOUGHT: Final = 57
 """An arbitrary offset, to be found by file names."""
 
 
-def segments_command(keep: Keep = None, as_json: Json = False) -> None:
+def segments_command(keep: Keep = None, as_json: Json = False) -> int:
     """See how segment.bytes splits a log into files.
 
     Writes the same 100 messages with segment.bytes=10000 and with the default to a node, stops the node, and shows its
@@ -43,7 +32,23 @@ def segments_command(keep: Keep = None, as_json: Json = False) -> None:
     penstock lab segments
     penstock lab segments --keep ./lab
     """
-    raise typer.Exit(run_lab(keep, as_json=as_json))
+    with labs.workplace(keep) as data:
+        messages = [
+            [LabRecord(b"message-%d" % number, b"%d " % number + b"." * (VALUE_BYTES - len(b"%d " % number)))]
+            for number in range(MESSAGES)
+        ]
+        topics = [
+            LabTopic(SMALL, {"segment.bytes": str(SEGMENT_BYTES)}, messages),
+            LabTopic(DEFAULT, {}, messages),
+        ]
+        limits = labs.write(data, topics, "segment.bytes")
+        small, default = (read_files(data, each.name, int(limits[each.name])) for each in topics)
+        claims = judge(small, default, [each.value for batch in messages for each in batch])
+        if as_json:
+            print_json(_document(keep, small, default, claims))
+        else:
+            _show(data, keep, small, default, claims)
+        return labs.verdict(claims)
 
 
 class SegmentFiles(NamedTuple):
@@ -69,26 +74,6 @@ class TopicFiles(NamedTuple):
     @property
     def log_bytes(self) -> int:
         return sum(each.log_bytes for each in self.segments)
-
-
-def run_lab(keep: Path | None, *, as_json: bool) -> int:
-    with labs.workplace(keep) as data:
-        messages = [
-            [LabRecord(b"message-%d" % number, b"%d " % number + b"." * (VALUE_BYTES - len(b"%d " % number)))]
-            for number in range(MESSAGES)
-        ]
-        topics = [
-            LabTopic(SMALL, {"segment.bytes": str(SEGMENT_BYTES)}, messages),
-            LabTopic(DEFAULT, {}, messages),
-        ]
-        limits = labs.write(data, topics, "segment.bytes")
-        small, default = (read_files(data, each.name, int(limits[each.name])) for each in topics)
-        claims = judge(small, default, [each.value for batch in messages for each in batch])
-        if as_json:
-            print_json(_document(keep, small, default, claims))
-        else:
-            _show(data, keep, small, default, claims)
-        return labs.verdict(claims)
 
 
 def read_files(data: str, topic: str, segment_bytes: int) -> TopicFiles:
@@ -138,9 +123,9 @@ def judge(small: TopicFiles, default: TopicFiles, sent: list[bytes]) -> list[Cla
             and all(each.log_bytes + small.largest_batch_bytes > small.segment_bytes for each in sealed),
         ),
         Claim(
-            f"With segment.bytes={default.segment_bytes:,} everything is in {_count(default.segments)}; with "
-            f"{small.segment_bytes:,} it is in {_count(small.segments)}, which are {small.files} files instead of "
-            f"{default.files}.",
+            f"With segment.bytes={default.segment_bytes:,} everything is in "
+            f"{counted(len(default.segments), 'segment')}; with {small.segment_bytes:,} it is in "
+            f"{counted(len(small.segments), 'segment')}, which are {small.files} files instead of {default.files}.",
             len(default.segments) == 1 and len(small.segments) > 1 and small.files > default.files,
         ),
         Claim(
@@ -168,10 +153,6 @@ def _holder(topic: TopicFiles) -> SegmentFiles:
     return max(each for each in topic.segments if each.base_offset <= SOUGHT)
 
 
-def _count(segments: list[SegmentFiles]) -> str:
-    return "1 segment" if len(segments) == 1 else f"{len(segments)} segments"
-
-
 def _document(
     keep: Path | None, small: TopicFiles, default: TopicFiles, claims: list[Claim]
 ) -> dict[str, object]:
@@ -196,8 +177,6 @@ def _show(data: str, keep: Path | None, small: TopicFiles, default: TopicFiles, 
     for topic in (small, default):
         print()
         print_table(columns, topic.segments, title=f"{topic.topic}: segment.bytes={topic.segment_bytes:,}")
-    print_lines("", "What the files show:")
-    for number, each in enumerate(claims, 1):
-        print_lines(f"{number}. {each.claim}")
+    print_claims("What the files show:", claims)
     if keep is not None:
         print_lines("", f"To look at the files: penstock log ls {keep} --segments")

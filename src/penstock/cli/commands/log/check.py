@@ -3,27 +3,24 @@
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from penstock.cli.log_paths import LogPath, locate
+from penstock.cli.log_paths import Directory, LogPath, locate
 from penstock.cli.main import EXIT_WRONG
+from penstock.cli.options import Json
 from penstock.cli.output import print_json, printable, progress
 from penstock.storage.check import check_directory, check_partition
 from penstock.storage.findings import Finding, Progress, Tally
 from penstock.vfs import RealDisk, Vfs
-
-Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of a table.")]
-Directory = Annotated[Path, typer.Argument(metavar="DIR", help="A data, log or partition directory.")]
 
 
 def check_command(
     directory: Directory,
     deep: Annotated[bool, typer.Option("--deep", help="Decompress and decode every record as well.")] = False,
     as_json: Json = False,
-) -> None:
+) -> int:
     """Check every file of a directory, and change nothing.
 
     Checks the header and CRC of every batch, the order of offsets, and indexes, leader epochs, producer snapshots and
@@ -36,10 +33,7 @@ def check_command(
     penstock log check penstock-data --deep
     penstock log check /var/lib/kafka/orders-0
     """
-    raise typer.Exit(show(str(directory), deep=deep, as_json=as_json))
-
-
-def show(path: str, *, deep: bool, as_json: bool) -> int:
+    path = str(directory)
     vfs = RealDisk()
     log_path = locate(vfs, path)
     tally = Tally()

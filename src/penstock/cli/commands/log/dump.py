@@ -40,10 +40,6 @@ from penstock.storage.snapshots import decode_sequences, decode_snapshot
 from penstock.storage.strays import NOTE as STRAY_NOTE
 from penstock.vfs import File, RealDisk, Vfs, read_file
 
-Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of a table.")]
-Directory = Annotated[Path, typer.Argument(metavar="DIR", help="A data, log or partition directory.")]
-
-
 _STARTING = "Log starting offset"
 _LEAVING = re.compile(r"(\.\d+)?\.(deleted|cleaned|swap|cut|tmp)$")
 _BASE = re.compile(r"\d{20}")
@@ -61,7 +57,7 @@ def dump_command(
         int | None, typer.Option("--max-batches", metavar="N", min=1, help="Maximum batches of each file.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON lines: an object for each entry.")] = False,
-) -> None:
+) -> int:
     """Print the contents of files, line by line.
 
     Output follows kafka-dump-log. Reads .log, .index, .timeindex, .txnindex, .snapshot, .sequences and .tomb files,
@@ -77,7 +73,25 @@ def dump_command(
     penstock log dump --json orders-0/*.index orders-0/leader-epoch-checkpoint
     """
     options = DumpOptions(records, from_offset, max_batches)
-    raise typer.Exit(show([str(each) for each in files], options, as_json=as_json))
+    vfs, worst = RealDisk(), 0
+    for path in map(str, files):
+        stat = vfs.stat(path)
+        reader = reader_of(path)
+        if stat is None or stat.is_dir:
+            problem = "no such file" if stat is None else "a directory; `penstock log ls` shows directories"
+            complain(f"{path}: {problem}")
+            worst = max(worst, EXIT_CANNOT)
+        elif reader is None:
+            complain(f"{path}: not a log file; expected .log, .index, a checkpoint or the like")
+            worst = max(worst, EXIT_CANNOT)
+        else:
+            wrong = _print(path, dump(vfs, path, options), as_json=as_json)
+            if wrong:
+                sys.stdout.flush()
+                positions = "1 position is" if wrong == 1 else f"{wrong} positions are"
+                complain(f"{path}: {positions} damaged")
+                worst = max(worst, EXIT_WRONG)
+    return worst
 
 
 class DumpOptions(NamedTuple):
@@ -103,28 +117,6 @@ class Source(NamedTuple):
 
 
 Reader = Callable[[Source], Iterator[DumpEntry | Finding]]
-
-
-def show(paths: list[str], options: DumpOptions, *, as_json: bool) -> int:
-    vfs, worst = RealDisk(), 0
-    for path in paths:
-        stat = vfs.stat(path)
-        reader = reader_of(path)
-        if stat is None or stat.is_dir:
-            problem = "no such file" if stat is None else "a directory; `penstock log ls` shows directories"
-            complain(f"{path}: {problem}")
-            worst = max(worst, EXIT_CANNOT)
-        elif reader is None:
-            complain(f"{path}: not a log file; expected .log, .index, a checkpoint or the like")
-            worst = max(worst, EXIT_CANNOT)
-        else:
-            wrong = _print(path, dump(vfs, path, options), as_json=as_json)
-            if wrong:
-                sys.stdout.flush()
-                positions = "1 position is" if wrong == 1 else f"{wrong} positions are"
-                complain(f"{path}: {positions} damaged")
-                worst = max(worst, EXIT_WRONG)
-    return worst
 
 
 def dump(vfs: Vfs, path: str, options: DumpOptions = DumpOptions()) -> Iterator[DumpEntry | Finding]:

@@ -5,15 +5,15 @@ are computed from the log.
 """
 
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from penstock.base.errors import KafkaError
 from penstock.base.ids import Offset, uuid_text
-from penstock.cli.log_paths import LogPath, locate
+from penstock.cli.log_paths import Directory, LogPath, locate
 from penstock.cli.main import EXIT_WRONG
+from penstock.cli.options import Json
 from penstock.cli.output import Refused, complain, print_json, print_table, show_time
 from penstock.cli.stray_table import as_document
 from penstock.storage import checkpoints as ck
@@ -26,10 +26,6 @@ from penstock.storage.segment import Segment
 from penstock.storage.strays import find_strays
 from penstock.vfs import RealDisk, Vfs, read_file
 
-Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of a table.")]
-Directory = Annotated[Path, typer.Argument(metavar="DIR", help="A data, log or partition directory.")]
-
-
 _INTERVAL_BYTES = 4096
 _OFFSET_MAX = 2**63 - 1
 _ATTEMPTS_MAX = 10
@@ -40,7 +36,7 @@ def ls_command(
     directory: Directory,
     segments: Annotated[bool, typer.Option("--segments", help="Show every segment too.")] = False,
     as_json: Json = False,
-) -> None:
+) -> int:
     """List the partitions of a directory, or the segments of one partition.
 
     Reads little, writes nothing and takes no lock: safe beside a running broker, whose newest records may be
@@ -51,7 +47,40 @@ def ls_command(
     penstock log ls penstock-data/logs/orders-0
     penstock log ls /var/lib/kafka --segments --json
     """
-    raise typer.Exit(show(str(directory), with_segments=segments, as_json=as_json))
+    path = str(directory)
+    vfs = RealDisk()
+    log_path = locate(vfs, path)
+    segments = segments or log_path.is_partition
+    marks = log_path.marks(vfs)
+    problems = [str(finding) for finding in marks.findings]
+    rows = []
+    for each in log_path.partitions:
+        row = _describe_live(vfs, each, marks.known(log_path.partition_of(each)), segments)
+        if row is not None:
+            rows.append(row)
+            problems += row.problems
+    strays = [] if log_path.logs is None or log_path.is_partition else list(find_strays(vfs, log_path.logs))
+    if as_json:
+        document = {
+            "directory": path,
+            "clusterId": marks.identity.cluster_id if marks.identity else None,
+            "nodeId": marks.identity.node_id if marks.identity else None,
+            "stoppedCleanly": marks.clean,
+            "partitions": [_as_json(row, segments) for row in rows],
+            "strays": [as_document(each) for each in strays],
+        }
+        print_json(document)
+    else:
+        _print(log_path, rows, segments, marks.clean)
+        if strays:
+            print(f"\nStrays, which no topic claims (`penstock log strays list {path}` shows the reasons):")
+            print_table(
+                ("partition", "bytes", "directory"),
+                [(str(each.partition), each.size_bytes, each.name) for each in strays],
+            )
+    for problem in problems:
+        complain(problem)
+    return EXIT_WRONG if problems else 0
 
 
 @dataclass
@@ -83,42 +112,6 @@ class PartitionRow:
     """Stopped cleanly, or completely on disk: the next start scans nothing."""
     segments: list[SegmentRow] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-
-
-def show(path: str, *, with_segments: bool, as_json: bool) -> int:
-    vfs = RealDisk()
-    log_path = locate(vfs, path)
-    with_segments = with_segments or log_path.is_partition
-    marks = log_path.marks(vfs)
-    problems = [str(finding) for finding in marks.findings]
-    rows = []
-    for each in log_path.partitions:
-        row = _describe_live(vfs, each, marks.known(log_path.partition_of(each)), with_segments)
-        if row is not None:
-            rows.append(row)
-            problems += row.problems
-    strays = [] if log_path.logs is None or log_path.is_partition else list(find_strays(vfs, log_path.logs))
-    if as_json:
-        document = {
-            "directory": path,
-            "clusterId": marks.identity.cluster_id if marks.identity else None,
-            "nodeId": marks.identity.node_id if marks.identity else None,
-            "stoppedCleanly": marks.clean,
-            "partitions": [_as_json(row, with_segments) for row in rows],
-            "strays": [as_document(each) for each in strays],
-        }
-        print_json(document)
-    else:
-        _print(log_path, rows, with_segments, marks.clean)
-        if strays:
-            print(f"\nStrays, which no topic claims (`penstock log strays list {path}` shows the reasons):")
-            print_table(
-                ("partition", "bytes", "directory"),
-                [(str(each.partition), each.size_bytes, each.name) for each in strays],
-            )
-    for problem in problems:
-        complain(problem)
-    return EXIT_WRONG if problems else 0
 
 
 def _describe_live(vfs: Vfs, path: str, known: SavedPartition, with_segments: bool) -> PartitionRow | None:

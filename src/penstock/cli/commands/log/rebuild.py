@@ -6,15 +6,15 @@ valid batches of its segment, and replaced as a whole.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import typer
 
 from penstock.base.errors import KafkaError
 from penstock.base.ids import Offset
-from penstock.cli.log_paths import LogPath, locate
+from penstock.cli.log_paths import Directory, LogPath, locate
 from penstock.cli.main import EXIT_WRONG
+from penstock.cli.options import Json
 from penstock.cli.output import Refused, complain, print_json, print_table, progress
 from penstock.storage import checkpoints as ck
 from penstock.storage import names
@@ -30,10 +30,6 @@ from penstock.storage.segment import Segment
 from penstock.storage.snapshots import load_snapshot
 from penstock.vfs import Lock, RealDisk, Vfs, read_file, replace_file
 
-Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of a table.")]
-Directory = Annotated[Path, typer.Argument(metavar="DIR", help="A data, log or partition directory.")]
-
-
 _INDEXES = (names.INDEX, names.TIME_INDEX, names.TXN_INDEX)
 
 
@@ -48,7 +44,7 @@ def rebuild_command(
         bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")
     ] = False,
     as_json: Json = False,
-) -> None:
+) -> int:
     """Rebuild missing or damaged indexes from the log.
 
     Covers .index, .timeindex and .txnindex, and leader-epoch-checkpoint if it is missing. Fails while a broker has the
@@ -59,24 +55,7 @@ def rebuild_command(
     penstock log rebuild penstock-data/logs/orders-0
     """
     options = RebuildOptions(everything, interval, dry_run)
-    raise typer.Exit(show(str(directory), options, as_json=as_json))
-
-
-class RebuildOptions(NamedTuple):
-    everything: bool = False
-    interval_bytes: int = 4096
-    dry_run: bool = False
-
-
-class IndexChange(NamedTuple):
-    path: str
-    reason: str
-    bytes_before: int | None
-    """None if there was no file."""
-    bytes_after: int
-
-
-def show(path: str, options: RebuildOptions, *, as_json: bool) -> int:
+    path = str(directory)
     vfs = RealDisk()
     log_path = locate(vfs, path)
     with progress("rebuilding", lambda: 2 * log_path.log_bytes(vfs)) as report:
@@ -92,6 +71,20 @@ def show(path: str, options: RebuildOptions, *, as_json: bool) -> int:
     for each in damage:
         complain(f"{each}; this is damage to the log, which rebuilding indexes cannot repair")
     return EXIT_WRONG if damage else 0
+
+
+class RebuildOptions(NamedTuple):
+    everything: bool = False
+    interval_bytes: int = 4096
+    dry_run: bool = False
+
+
+class IndexChange(NamedTuple):
+    path: str
+    reason: str
+    bytes_before: int | None
+    """None if there was no file."""
+    bytes_after: int
 
 
 def rebuild(

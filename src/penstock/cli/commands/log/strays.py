@@ -17,6 +17,7 @@ from penstock.base.ids import Uuid
 from penstock.base.settings import LogSettings
 from penstock.cli.command_group import command_group
 from penstock.cli.log_paths import LogPath, locate
+from penstock.cli.options import Json
 from penstock.cli.output import Refused, print_json
 from penstock.cli.stray_table import as_document, print_strays
 from penstock.controlplane.metadata_opening import PARTITION, MetadataLogOpener
@@ -46,7 +47,6 @@ Chosen = Annotated[
     typer.Argument(metavar="NAME...", help="Partitions, such as orders-0, or names of stray directories."),
 ]
 All = Annotated[bool, typer.Option("--all", help="All strays of the directory.")]
-Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of a table.")]
 
 
 @app.command("list")
@@ -59,7 +59,16 @@ def list_command(directory: DataDirectory, as_json: Json = False) -> None:
     penstock log strays list penstock-data
     penstock log strays list /var/lib/kafka --json
     """
-    raise typer.Exit(show(str(directory), as_json=as_json))
+    path = str(directory)
+    vfs = RealDisk()
+    log_path = _directory(vfs, path)
+    found = list(find_strays(vfs, _logs(log_path)))
+    if as_json:
+        print_json({"directory": path, "strays": [as_document(each) for each in found]})
+    elif not found:
+        print("No strays.")
+    else:
+        print_strays(found)
 
 
 @app.command("restore")
@@ -84,9 +93,15 @@ def restore_command(
     penstock log strays restore penstock-data orders-0 orders-1
     penstock log strays restore penstock-data --all
     """
-    raise typer.Exit(
-        restore(str(directory), names or [], everything=everything, is_replaced=replace, as_json=as_json)
+    path = str(directory)
+    vfs = RealDisk()
+    log_path = _directory(vfs, path)
+    chosen = _choose(
+        list(find_strays(vfs, _logs(log_path))), names or [], everything=everything, may_be_many=False
     )
+    if chosen:
+        _restore_all(vfs, _root(log_path), chosen, is_replaced=replace)
+    _tell("restored", path, chosen, as_json=as_json)
 
 
 @app.command("delete")
@@ -99,47 +114,17 @@ def delete_command(
     penstock log strays delete penstock-data orders-0
     penstock log strays delete penstock-data --all
     """
-    raise typer.Exit(delete(str(directory), names or [], everything=everything, as_json=as_json))
-
-
-def show(path: str, *, as_json: bool) -> int:
-    vfs = RealDisk()
-    log_path = _directory(vfs, path)
-    found = list(find_strays(vfs, _logs(log_path)))
-    if as_json:
-        print_json({"directory": path, "strays": [as_document(each) for each in found]})
-    elif not found:
-        print("No strays.")
-    else:
-        print_strays(found)
-    return 0
-
-
-# -- delete ----------------------------------------------------------------------------------------------
-
-
-def delete(path: str, names: list[str], *, everything: bool, as_json: bool) -> int:
+    path = str(directory)
     vfs = RealDisk()
     logs = _logs(_directory(vfs, path))
-    chosen = _choose(list(find_strays(vfs, logs)), names, everything=everything, may_be_many=True)
+    chosen = _choose(list(find_strays(vfs, logs)), names or [], everything=everything, may_be_many=True)
     for each in chosen:
         remove_tree(vfs, each.path)
     vfs.sync_dir(logs)
     _tell("deleted", path, chosen, as_json=as_json)
-    return 0
 
 
 # -- restore ---------------------------------------------------------------------------------------------
-
-
-def restore(path: str, names: list[str], *, everything: bool, is_replaced: bool, as_json: bool) -> int:
-    vfs = RealDisk()
-    log_path = _directory(vfs, path)
-    chosen = _choose(list(find_strays(vfs, _logs(log_path))), names, everything=everything, may_be_many=False)
-    if chosen:
-        _restore_all(vfs, _root(log_path), chosen, is_replaced=is_replaced)
-    _tell("restored", path, chosen, as_json=as_json)
-    return 0
 
 
 def _restore_all(vfs: Vfs, path: str, chosen: list[Stray], *, is_replaced: bool) -> None:
