@@ -22,33 +22,25 @@ class OffsetsAuditor(TopicClient):
 
     def topic_ready(self) -> None:
         if not self.is_done:
-            version = self.versions[Api.FIND_COORDINATOR]
-            self.ask(
-                Api.FIND_COORDINATOR,
-                group_messages.find_coordinator(version, self.group, group_messages.GROUP),
-                self._found,
-            )
+            self.call(group_messages.find_coordinator(self.group, group_messages.GROUP), self._found)
 
-    def _found(self, version: int, body: memoryview) -> None:
-        code, coordinator = group_messages.read_find_coordinator(version, body)
-        if code:
+    def _found(self, reply: group_messages.CoordinatorReply) -> None:
+        if reply.code:
             self.again_soon(self.topic_ready)
             return
         self._requests += 1
         self.record(OffsetFetchSent((self.name, self._requests)))
-        version = self.versions[Api.OFFSET_FETCH]
-        asked = group_messages.offset_fetch(version, Membership(self.group), self.topic, self.partitions)
-        self.ask(Api.OFFSET_FETCH, asked, self._heard, to=coordinator)
+        request = group_messages.offset_fetch(Membership(self.group), self.topic, self.partitions)
+        self.call(request, self._fetched, to=reply.address)
 
-    def _heard(self, version: int, body: memoryview) -> None:
-        code, positions = group_messages.read_offset_fetch(version, body)
-        if code:
-            self.trace(f"OffsetFetch is refused: {code_name(code)}")
+    def _fetched(self, reply: group_messages.OffsetFetchReply) -> None:
+        if reply.code:
+            self.trace(f"OffsetFetch is refused: {code_name(reply.code)}")
             self.again_soon(self.topic_ready)
             return
         names = {
             TopicPartition(self.topic.name, index): (each.offset, each.metadata)
-            for index, each in positions.items()
+            for index, each in reply.positions.items()
         }
         self.trace(f"finds {', '.join(f'{offset} of {at}' for at, (offset, _) in names.items())}")
         self.record(OffsetsFetched((self.name, self._requests), self.group, names, is_stable=True))

@@ -6,7 +6,6 @@ from penstock.sim.clients.client import ClientContext
 from penstock.sim.clients.group_messages import JoinTerms, Membership
 from penstock.sim.clients.members import Member, MemberPlan
 from penstock.sim.clients.txn_plan import MEMBER_GONE
-from penstock.wire import Api
 
 
 class ClassicMember(Member):
@@ -28,20 +27,18 @@ class ClassicMember(Member):
         self._is_joining = True
         plan, turn = self.member_plan, self._turn
         terms = JoinTerms(plan.session_timeout_ms, plan.rebalance_timeout_ms, plan.instance_id)
-        version = self.versions[Api.JOIN_GROUP]
-        self.trace(f"joins {plan.group} as {self.who.member_id or 'a new member'}")
-        body = group_messages.join_group(version, self.who, terms, self.topic.name)
+        self.trace(f"joins {plan.group} as {self.member.member_id or 'a new member'}")
 
-        def heard(version: int, body: memoryview) -> None:
+        def on_reply(reply: group_messages.JoinReply) -> None:
             self._is_joining = False
             if turn == self._turn:
-                self._joined(group_messages.read_join_group(version, body))
+                self._joined(reply)
 
-        self.ask_coordinator(Api.JOIN_GROUP, body, heard)
+        self.call_coordinator(group_messages.join_group(self.member, terms, self.topic.name), on_reply)
 
     def _joined(self, reply: group_messages.JoinReply) -> None:
         if reply.code == ErrorCode.MEMBER_ID_REQUIRED:
-            self.who = self.who._replace(member_id=reply.member_id)
+            self.member = self.member._replace(member_id=reply.member_id)
             self.enter()
             return
         if reply.code:
@@ -50,19 +47,18 @@ class ClassicMember(Member):
                 self.forget()
             self.again_soon(self._find)
             return
-        self.who = Membership(self.who.group, reply.member_id, reply.generation)
+        self.member = Membership(self.member.group, reply.member_id, reply.generation)
         assigned = {}
         if reply.leader == reply.member_id:
             assigned = share_out(self._all, sorted(reply.members))
         self.trace(f"is {reply.member_id} in generation {reply.generation}; gives {assigned}")
         turn = self._turn
-        body = group_messages.sync_group(self.versions[Api.SYNC_GROUP], self.who, self.topic.name, assigned)
 
-        def heard(version: int, body: memoryview) -> None:
+        def on_reply(reply: tuple[int, list[int]]) -> None:
             if turn == self._turn:
-                self._synced(*group_messages.read_sync_group(version, body))
+                self._synced(*reply)
 
-        self.ask_coordinator(Api.SYNC_GROUP, body, heard)
+        self.call_coordinator(group_messages.sync_group(self.member, self.topic.name, assigned), on_reply)
 
     def _synced(self, code: int, partitions: list[int]) -> None:
         if code:
@@ -72,7 +68,7 @@ class ClassicMember(Member):
             self.again_soon(self._find)
             return
         self.partitions = partitions
-        self.trace(f"owns {partitions} in generation {self.who.generation}")
+        self.trace(f"owns {partitions} in generation {self.member.generation}")
         self.own(partitions)  # no lease yet: only a heartbeat certainly renews the session
         self.find_positions()
         self._beat_soon()
@@ -95,10 +91,9 @@ class ClassicMember(Member):
     def _beat(self) -> None:
         turn, renewal = self._turn, self.renewal()
 
-        def heard(version: int, body: memoryview) -> None:
+        def on_reply(code: int) -> None:
             if turn != self._turn:
                 return
-            code = group_messages.read_heartbeat(version, body)
             if code == ErrorCode.NONE:
                 self.lease(self.partitions, renewal)
             elif code in MEMBER_GONE:
@@ -109,9 +104,7 @@ class ClassicMember(Member):
                 self.denied("Heartbeat", code)
             self._beat_soon()
 
-        self.ask_coordinator(
-            Api.HEARTBEAT, group_messages.heartbeat(self.versions[Api.HEARTBEAT], self.who), heard
-        )
+        self.call_coordinator(group_messages.heartbeat(self.member), on_reply)
 
     def expelled(self, code: int) -> None:
         if self._is_joining:
@@ -129,20 +122,18 @@ class ClassicMember(Member):
         self.give_up()
 
     def leave(self) -> None:
-        if self._is_joining or not self.who.member_id:
+        if self._is_joining or not self.member.member_id:
             return
         self.trace("leaves")
-        who = self.who
+        request = group_messages.leave_group(self.member)
         self.forget()
-        body = group_messages.leave_group(self.versions[Api.LEAVE_GROUP], who)
 
-        def heard(version: int, body: memoryview) -> None:
-            code = group_messages.read_leave_group(version, body)
+        def on_reply(code: int) -> None:
             if code:
                 self.denied("LeaveGroup", code)
             self.again_soon(self.enter)
 
-        self.ask_coordinator(Api.LEAVE_GROUP, body, heard)
+        self.call_coordinator(request, on_reply)
 
 
 def share_out(partitions: list[int], members: list[str]) -> dict[str, list[int]]:

@@ -15,6 +15,7 @@ from penstock.base.errors import ErrorCode
 from penstock.sim.checkers import history
 from penstock.sim.clients import messages
 from penstock.sim.clients.connection import BadReply, RequestConnection
+from penstock.sim.clients.messages import R, Request
 from penstock.sim.clients.ports import ClientNetwork, Connection, Scheduler
 from penstock.sim.world.schedule import Event
 from penstock.wire import KAFKA_RANGES, Api
@@ -80,7 +81,7 @@ class Client:
         self._home: RequestConnection | None = None
         self._connections: dict[Address, RequestConnection] = {}
         """Open connections, including the home connection."""
-        self._heard_on: RequestConnection | None = None
+        self._last_replied: RequestConnection | None = None
         self._is_over = False
 
     # -- for subclasses --------------------------------------------------------------------------------
@@ -104,7 +105,7 @@ class Client:
     def end(self) -> None:
         """Disconnect for good."""
         self._is_over = True
-        self.hang_up()
+        self.disconnect()
 
     @property
     def link(self) -> Connection | None:
@@ -115,12 +116,12 @@ class Client:
     @property
     def incarnation(self) -> int:
         """Number of the process that sent the last reply."""
-        connection = self._heard_on
+        connection = self._last_replied
         assert connection is not None
         assert connection.link is not None
         return connection.link.incarnation
 
-    def hang_up(self) -> None:
+    def disconnect(self) -> None:
         if self.link is not None:
             self._start_over()
 
@@ -142,13 +143,7 @@ class Client:
             connection.close()
         elif connection is self._home:
             version = self.rng.randint(*KAFKA_RANGES[Api.API_VERSIONS])
-            connection.ask(
-                Api.API_VERSIONS,
-                version,
-                messages.api_versions(version),
-                self._learn_versions,
-                lambda: None,
-            )
+            connection.call(messages.API_VERSIONS, version, self._learn_versions, lambda: None)
 
     def connection_over(self, connection: RequestConnection) -> None:
         if self._connections.get(connection.to) is connection:
@@ -156,8 +151,8 @@ class Client:
                 self.trace("lost its connection")
             self._start_over()
 
-    def hearing(self, connection: RequestConnection) -> None:
-        self._heard_on = connection
+    def reply_arrived(self, connection: RequestConnection) -> None:
+        self._last_replied = connection
 
     def _start_over(self) -> None:
         connections, self._connections = list(self._connections.values()), {}
@@ -169,8 +164,7 @@ class Client:
         if not self._is_over:
             self.later(self.context.patience * self.rng.randrange(5_000, 100_000), self._dial)
 
-    def _learn_versions(self, version: int, body: memoryview) -> None:
-        served = messages.read_api_versions(version, body)
+    def _learn_versions(self, served: dict[int, tuple[int, int]]) -> None:
         self.versions = {}
         for api, known in KAFKA_RANGES.items():
             low, high = served.get(api, (1, 0))
@@ -181,23 +175,22 @@ class Client:
                 self.versions[api] = self.rng.randint(low, high)
         self.ready()
 
-    # -- asking ----------------------------------------------------------------------------------------
+    # -- requests --------------------------------------------------------------------------------------
 
-    def ask(
+    def call(
         self,
-        api: Api,
-        body: bytes,
-        heard: Callable[[int, memoryview], None],
-        lost: Callable[[], None] = lambda: None,
+        request: Request[R],
+        on_reply: Callable[[R], None],
+        on_lost: Callable[[], None] = lambda: None,
         *,
         to: Address | None = None,
     ) -> None:
-        """Send a request in the negotiated version; then either `heard` or `lost` is called, once."""
-        self._to(to).ask(api, self.versions[api], body, heard, lost)
+        """Send a request in the negotiated version; then either `on_reply` or `on_lost` is called, once."""
+        self._to(to).call(request, self.versions[request.api], on_reply, on_lost)
 
-    def tell(self, api: Api, body: bytes, *, to: Address | None = None) -> None:
+    def send_only(self, request: Request[R], *, to: Address | None = None) -> None:
         """Send a request that has no reply."""
-        self._to(to).tell(api, self.versions[api], body)
+        self._to(to).send_only(request, self.versions[request.api])
 
     def _to(self, to: Address | None) -> RequestConnection:
         assert self._home is not None
@@ -254,17 +247,13 @@ class TopicClient(Client):
         self._find_topic()
 
     def _find_topic(self) -> None:
-        self._ask_metadata(self._found_topic)
+        self._get_metadata(self._found_topic)
 
-    def _ask_metadata(self, heard: Callable[[int, memoryview], None]) -> None:
-        if self.link is None:
-            return
-        version = self.versions[Api.METADATA]
-        body = messages.metadata(version, [self.topic.name], create=self.creates_topic)
-        self.ask(Api.METADATA, body, heard)
+    def _get_metadata(self, on_reply: Callable[[messages.TopicMetadata], None]) -> None:
+        if self.link is not None:
+            self.call(messages.metadata(self.topic.name, create=self.creates_topic), on_reply)
 
-    def _found_topic(self, version: int, body: memoryview) -> None:
-        (seen,) = messages.read_metadata(version, body)
+    def _found_topic(self, seen: messages.TopicMetadata) -> None:
         if seen.code or not seen.partitions or self.is_past(seen.topic):
             self.trace(f"finds {self.topic.name}: {code_name(seen.code)}")
             self.again_soon(self._find_topic)
@@ -290,15 +279,14 @@ class TopicClient(Client):
         self._is_refreshing = True
         link = self.link
 
-        def ask() -> None:
+        def refresh() -> None:
             if link is self.link:
-                self._ask_metadata(self._refreshed)
+                self._get_metadata(self._refreshed)
 
-        self.later(self.rng.randrange(20_000, 200_000), ask)
+        self.later(self.rng.randrange(20_000, 200_000), refresh)
 
-    def _refreshed(self, version: int, body: memoryview) -> None:
+    def _refreshed(self, seen: messages.TopicMetadata) -> None:
         self._is_refreshing = False
-        (seen,) = messages.read_metadata(version, body)
         if not seen.code and seen.partitions:
             self.refreshed(seen)
         if len(self.leaders) < len(seen.partitions):
@@ -322,11 +310,10 @@ class Admin(Client):
 
     def ready(self) -> None:
         if self._topics and self.link is not None:
-            body = messages.create_topics(self.versions[Api.CREATE_TOPICS], self._topics)
-            self.ask(Api.CREATE_TOPICS, body, self._created)
+            self.call(messages.create_topics(self._topics), self._created)
 
-    def _created(self, version: int, body: memoryview) -> None:
-        for name, code in messages.read_create_topics(version, body).items():
+    def _created(self, created: dict[str, messages.TopicCreated]) -> None:
+        for name, (code, _) in created.items():
             self.trace(f"creates {name}: {code_name(code)}")
             if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
                 self._topics = [each for each in self._topics if each.name != name]

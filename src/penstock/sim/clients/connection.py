@@ -11,6 +11,7 @@ from typing import Protocol
 
 from penstock.sim.checkers.history import Event as HistoryEvent
 from penstock.sim.checkers.history import Overdue, Replied
+from penstock.sim.clients.messages import R, Request
 from penstock.sim.clients.ports import ClientNetwork, Connection, Scheduler
 from penstock.sim.world.schedule import Event
 from penstock.wire import Api, parse_response_header, request_frame
@@ -36,7 +37,7 @@ class Owner(Protocol):
     def connection_over(self, connection: "RequestConnection") -> None:
         """The connection was refused, lost or timed out; its open requests have failed."""
 
-    def hearing(self, connection: "RequestConnection") -> None:
+    def reply_arrived(self, connection: "RequestConnection") -> None:
         """Called before each reply is handled."""
 
     def record(self, event: HistoryEvent) -> None: ...
@@ -47,9 +48,8 @@ class Pending:
     correlation_id: int
     api: Api
     version: int
-    sent_us: int
-    heard: Callable[[int, memoryview], None]
-    lost: Callable[[], None]
+    on_reply: Callable[[memoryview], None]
+    on_lost: Callable[[], None]
     timer: Event
 
 
@@ -73,30 +73,29 @@ class RequestConnection:
         self._patience = schedule.later(CONNECT_TIMEOUT_US, self._give_up)
         network.connect(self, to)
 
-    # -- asking ----------------------------------------------------------------------------------------
+    # -- requests --------------------------------------------------------------------------------------
 
-    def ask(
-        self,
-        api: Api,
-        version: int,
-        body: bytes,
-        heard: Callable[[int, memoryview], None],
-        lost: Callable[[], None],
+    def call(
+        self, request: Request[R], version: int, on_reply: Callable[[R], None], on_lost: Callable[[], None]
     ) -> None:
-        """Send a request; then either `heard` or `lost` is called, once."""
-        self._correlation_id += 1
-        what = f"{api.label} {version} with id {self._correlation_id}"
+        """Send a request; then either `on_reply` or `on_lost` is called, once."""
+        number = self._correlation_id + 1
+        what = f"{request.api.label} {version} with id {number}"
         now_us = self._schedule.now_us
         timer = self._schedule.later(self._timeout_us, lambda: self._time_out(what, now_us))
-        self._pending.append(Pending(self._correlation_id, api, version, now_us, heard, lost, timer))
-        self._send(request_frame(api, version, self._correlation_id, self._owner.name, body))
 
-    def tell(self, api: Api, version: int, body: bytes) -> None:
+        def read(body: memoryview) -> None:
+            on_reply(request.decode(version, body))
+
+        self._pending.append(Pending(number, request.api, version, read, on_lost, timer))
+        self.send_only(request, version)
+
+    def send_only(self, request: Request[R], version: int) -> None:
         """Send a request that has no reply."""
         self._correlation_id += 1
-        self._send(request_frame(api, version, self._correlation_id, self._owner.name, body))
-
-    def _send(self, frame: bytes) -> None:
+        frame = request_frame(
+            request.api, version, self._correlation_id, self._owner.name, request.encode(version)
+        )
         if self.link is None:
             self._unsent.append(frame)
         else:
@@ -123,10 +122,10 @@ class RequestConnection:
         self._owner.connection_open(self)
 
     def refused(self) -> None:
-        self._end()
+        self._give_up()
 
     def closed(self, link: Connection) -> None:
-        self._end()
+        self._give_up()
 
     def received(self, link: Connection, data: bytes) -> None:
         if self.is_over:
@@ -140,22 +139,22 @@ class RequestConnection:
                 return
             frame = bytes(self._received[4 : 4 + length])
             del self._received[: 4 + length]
-            self._hear(link, memoryview(frame))
+            self._handle_reply(link, memoryview(frame))
 
-    def _hear(self, link: Connection, frame: memoryview) -> None:
+    def _handle_reply(self, link: Connection, frame: memoryview) -> None:
         found = int.from_bytes(frame[:4], "big", signed=True)
         expected = self._pending[0].correlation_id if self._pending else -1
         self._owner.record(Replied(self._owner.name, link.number, expected, found))
         pending = self._pending.popleft()
         pending.timer.cancel()
         _, body_at = parse_response_header(frame, pending.api, pending.version)
-        self._owner.hearing(self)
-        pending.heard(pending.version, frame[body_at:])
+        self._owner.reply_arrived(self)
+        pending.on_reply(frame[body_at:])
 
     # -- the end ---------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Close the connection, and call `lost` for each open request."""
+        """Close the connection, and call `on_lost` for each open request."""
         if self.is_over:
             return
         self.is_over = True
@@ -166,12 +165,9 @@ class RequestConnection:
         for each in pending:
             each.timer.cancel()
         for each in pending:
-            each.lost()
+            each.on_lost()
 
     def _give_up(self) -> None:
         if not self.is_over:
             self.close()
             self._owner.connection_over(self)
-
-    def _end(self) -> None:
-        self._give_up()

@@ -37,7 +37,7 @@ class ConsumerMember(Member):
 
     def _new_id(self) -> None:
         self._incarnations += 1
-        self.who = Membership(self.member_plan.group, f"{self.name}-{self._incarnations}", JOINING)
+        self.member = Membership(self.member_plan.group, f"{self.name}-{self._incarnations}", JOINING)
 
     def forget(self) -> None:
         self.give_up()
@@ -50,7 +50,7 @@ class ConsumerMember(Member):
         self._renewal = None
 
     def offsets_as(self) -> Membership:
-        return self.who
+        return self.member
 
     def enter(self) -> None:
         """Join, or continue after a lost connection, with a full heartbeat."""
@@ -65,7 +65,7 @@ class ConsumerMember(Member):
         if self.is_asleep:
             self._beat_soon()
             return
-        is_joining = self.who.generation == JOINING
+        is_joining = self.member.generation == JOINING
         is_full = self._is_full or is_joining
         if is_joining and self.partitions:
             self.give_up()
@@ -73,23 +73,22 @@ class ConsumerMember(Member):
         turn, renewal, owned = self._turn, self.renewal(), list(self.partitions)
         # It has given up the partitions that it no longer sends.
         self._shrink_lease(owned)
-        beat = ConsumerHeartbeat(self.who, self.member_plan.rebalance_timeout_ms, self.topic, is_full, owned)
+        beat = ConsumerHeartbeat(
+            self.member, self.member_plan.rebalance_timeout_ms, self.topic, is_full, owned
+        )
         self._is_full = False
 
-        def heard(version: int, body: memoryview) -> None:
+        def on_reply(reply: ConsumerHeartbeatReply) -> None:
             if turn == self._turn:
-                self._heard(renewal, owned, group_messages.read_consumer_group_heartbeat(version, body))
+                self._beat_answered(renewal, owned, reply)
 
-        version = self.versions[Api.CONSUMER_GROUP_HEARTBEAT]
-        self.ask_coordinator(
-            Api.CONSUMER_GROUP_HEARTBEAT, group_messages.consumer_group_heartbeat(version, beat), heard
-        )
+        self.call_coordinator(group_messages.consumer_group_heartbeat(beat), on_reply)
 
     def _shrink_lease(self, owned: list[int]) -> None:
         if self._renewal is not None and self.session_end_us(self._renewal) > self.now_us:
             self.lease(owned, self._renewal)
 
-    def _heard(self, renewal: Renewal, owned: list[int], reply: ConsumerHeartbeatReply) -> None:
+    def _beat_answered(self, renewal: Renewal, owned: list[int], reply: ConsumerHeartbeatReply) -> None:
         if reply.code:
             self.denied("ConsumerGroupHeartbeat", reply.code)
             if reply.code in MEMBER_GONE:
@@ -97,7 +96,9 @@ class ConsumerMember(Member):
             self._is_full = True
             self.again_soon(self._beat)
             return
-        self.who = self.who._replace(member_id=reply.member_id or self.who.member_id, generation=reply.epoch)
+        self.member = self.member._replace(
+            member_id=reply.member_id or self.member.member_id, generation=reply.epoch
+        )
         self._interval_us = 1000 * reply.interval_ms
         self._renewal = renewal
         self.lease(owned, renewal)
@@ -109,7 +110,7 @@ class ConsumerMember(Member):
         self._beat_soon()
 
     def _take(self, owned: list[int], assigned: list[int]) -> None:
-        self.trace(f"owns {assigned} in epoch {self.who.generation}, after {owned}")
+        self.trace(f"owns {assigned} in epoch {self.member.generation}, after {owned}")
         self.stop_fetching()
         if self._is_positioned and self.rng.random() < 0.5:
             self.commit()
@@ -136,20 +137,16 @@ class ConsumerMember(Member):
         self.again_soon(self.enter)
 
     def leave(self) -> None:
-        if self.who.generation <= JOINING:
+        if self.member.generation <= JOINING:
             return
         self.trace("leaves")
-        who = self.who._replace(generation=LEAVING)
+        member = self.member._replace(generation=LEAVING)
         self.forget()
-        version = self.versions[Api.CONSUMER_GROUP_HEARTBEAT]
-        beat = ConsumerHeartbeat(who, -1, self.topic, is_full=False, owned=None)
+        beat = ConsumerHeartbeat(member, -1, self.topic, is_full=False, owned=None)
 
-        def heard(version: int, body: memoryview) -> None:
-            reply = group_messages.read_consumer_group_heartbeat(version, body)
+        def on_reply(reply: ConsumerHeartbeatReply) -> None:
             if reply.code:
                 self.denied("ConsumerGroupHeartbeat", reply.code)
             self.again_soon(self.enter)
 
-        self.ask_coordinator(
-            Api.CONSUMER_GROUP_HEARTBEAT, group_messages.consumer_group_heartbeat(version, beat), heard
-        )
+        self.call_coordinator(group_messages.consumer_group_heartbeat(beat), on_reply)

@@ -117,7 +117,7 @@ class Consumer(TopicClient):
                 return
             if not self.context.network.is_calm and self.rng.random() < self.plan.drops_link:
                 self.trace("hangs up")
-                self.hang_up()
+                self.disconnect()
                 return
             self._fetch()
 
@@ -170,13 +170,12 @@ class Consumer(TopicClient):
         self.record(FetchSent(request, [self._at(partition) for partition in asked]))
         asked_from, number = dict(self.positions), self._round
         rack = plan.rack if self.context.schedule.now_us >= self._near_from_us else ""
-        body = messages.fetch(self.versions[Api.FETCH], limits, session, self.topic, requested, rack)
 
-        def heard(version: int, body: memoryview) -> None:
+        def on_reply(reply: messages.FetchReply) -> None:
             if number == self._round:
-                self._fetched(leader, request, asked_from, limits.isolation_level, version, body)
+                self._fetched(leader, request, asked_from, limits.isolation_level, reply)
 
-        self.ask(Api.FETCH, body, heard, to=leader)
+        self.call(messages.fetch(limits, session, self.topic, requested, rack), on_reply, to=leader)
 
     def _at(self, partition: int) -> TopicPartition:
         return TopicPartition(self.scope, partition)
@@ -187,10 +186,9 @@ class Consumer(TopicClient):
         request: tuple[str, int],
         asked_from: dict[int, Offset],
         isolation: int,
-        version: int,
-        body: memoryview,
+        reply: messages.FetchReply,
     ) -> None:
-        code, session_id, partitions = messages.read_fetch(version, body)
+        code, session_id, partitions = reply
         if code:
             self.trace(f"cannot fetch: {code_name(code)}")
             if code not in SESSION_LOST:
@@ -325,17 +323,16 @@ class Consumer(TopicClient):
         self._look_up(partition, messages.EARLIEST, got_earliest)
 
     def _look_up(self, partition: int, timestamp: int, got: Callable[[Offset], None]) -> None:
-        def heard(version: int, body: memoryview) -> None:
-            code, offset = messages.read_list_offsets(version, body)
+        def on_reply(reply: tuple[int, Offset]) -> None:
+            code, offset = reply
             if code:
                 self.trace(f"cannot list offsets of {self._at(partition)}: {code_name(code)}")
                 self.again_soon(self.ready)
             else:
                 got(offset)
 
-        asked = TopicPartition(self.topic.name, partition)
-        body = messages.list_offsets(self.versions[Api.LIST_OFFSETS], asked, timestamp)
-        self.ask(Api.LIST_OFFSETS, body, heard, to=self.leaders.get(partition))
+        request = messages.list_offsets(TopicPartition(self.topic.name, partition), timestamp)
+        self.call(request, on_reply, to=self.leaders.get(partition))
 
 
 class Rereader(Consumer):

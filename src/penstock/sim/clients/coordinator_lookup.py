@@ -27,44 +27,34 @@ class CoordinatorLookup(StepQueue):
         raise NotImplementedError
 
     def _find(self) -> None:
-        version = self._version(Api.FIND_COORDINATOR)
-        if version < 1:  # supports groups only
+        if self._client.versions[Api.FIND_COORDINATOR] < 1:  # supports groups only
             self._done()
             return
-        body = group_messages.find_coordinator(
-            version, self.terms.transactional_id, group_messages.TRANSACTION
-        )
 
-        def heard(version: int, body: memoryview) -> None:
-            code, address = group_messages.read_find_coordinator(version, body)
-            if self._judge("FindCoordinator", code):
-                self._coordinator = address
+        def on_reply(reply: group_messages.CoordinatorReply) -> None:
+            if self._judge("FindCoordinator", reply.code):
+                self._coordinator = reply.address
                 self._done()
 
-        self._ask(Api.FIND_COORDINATOR, body, heard)
+        key = self.terms.transactional_id
+        self._call(group_messages.find_coordinator(key, group_messages.TRANSACTION), on_reply)
 
     def _find_group(self, group: str) -> None:
         """Find the group's coordinator; the request creates `__consumer_offsets` if necessary."""
-        version = self._version(Api.FIND_COORDINATOR)
-        body = group_messages.find_coordinator(version, group, group_messages.GROUP)
 
-        def heard(version: int, body: memoryview) -> None:
-            code, address = group_messages.read_find_coordinator(version, body)
-            if self._judge("FindCoordinator", code):
-                self._group_coordinator = address
+        def on_reply(reply: group_messages.CoordinatorReply) -> None:
+            if self._judge("FindCoordinator", reply.code):
+                self._group_coordinator = reply.address
                 self._done()
 
-        self._ask(Api.FIND_COORDINATOR, body, heard)
+        self._call(group_messages.find_coordinator(group, group_messages.GROUP), on_reply)
 
     def _meet_topic(self) -> None:
-        body = messages.metadata(self._version(Api.METADATA), [self.terms.topic], create=False)
-
-        def heard(version: int, body: memoryview) -> None:
-            (seen,) = messages.read_metadata(version, body)
+        def on_reply(seen: messages.TopicMetadata) -> None:
             if seen.code or not seen.partitions:
                 self._again()
                 return
             self._topic, self.partitions, self._leaders = seen.topic, seen.partitions, seen.leaders
             self._done()
 
-        self._ask(Api.METADATA, body, heard)
+        self._call(messages.metadata(self.terms.topic), on_reply)

@@ -75,10 +75,10 @@ class DoorClient:
         """The connection is open."""
         raise NotImplementedError
 
-    def heard(self, data: bytes) -> None:
+    def data_arrived(self, data: bytes) -> None:
         raise NotImplementedError
 
-    def lost(self) -> None:
+    def disconnected(self) -> None:
         """The connection is lost, and the open request with it."""
 
     @property
@@ -93,7 +93,7 @@ class DoorClient:
 
     def end(self) -> None:
         self._is_over = True
-        self.hang_up()
+        self.disconnect()
 
     def _dial(self) -> None:
         if self._is_over or self._link is not None:
@@ -108,16 +108,16 @@ class DoorClient:
         def give_up() -> None:
             if turn == self._turn and not self._is_over:
                 self.trace("is not answered")
-                self.hang_up()
+                self.disconnect()
 
         self.later(delay_us, give_up)
 
-    def hang_up(self) -> None:
+    def disconnect(self) -> None:
         link, self._link = self._link, None
         self._turn += 1
         if link is not None:
             link.close()
-            self.lost()
+            self.disconnected()
         if not self._is_over:
             self.later(self.context.patience * self.rng.randrange(5_000, 100_000), self._dial)
 
@@ -133,15 +133,15 @@ class DoorClient:
 
     def refused(self) -> None:
         if self._link is None:
-            self.hang_up()
+            self.disconnect()
 
     def closed(self, link: Connection) -> None:
         if link is self._link:
-            self.hang_up()
+            self.disconnect()
 
     def received(self, link: Connection, data: bytes) -> None:
         if link is self._link:
-            self.heard(data)
+            self.data_arrived(data)
 
     # -- small things ----------------------------------------------------------------------------------
 
@@ -180,29 +180,29 @@ class HttpClient(DoorClient):
         super().__init__(name, context, context.http)
         self.plan = plan
         self._reader = ReplyReader()
-        self._heard: Callable[[Reply], None] | None = None
+        self._reply_handler: Callable[[Reply], None] | None = None
 
-    def ask(self, method: str, target: str, heard: Callable[[Reply], None], body: bytes = b"") -> None:
+    def call(self, method: str, target: str, on_reply: Callable[[Reply], None], body: bytes = b"") -> None:
         kind = "Content-Type: application/json\r\n" if body else ""
         head = f"{method} {target} HTTP/1.1\r\nHost: penstock\r\n{kind}Content-Length: {len(body)}\r\n\r\n"
         self._reader = ReplyReader()
-        self._heard = heard
+        self._reply_handler = on_reply
         self.send(head.encode() + body)
 
-    def heard(self, data: bytes) -> None:
+    def data_arrived(self, data: bytes) -> None:
         reply = self._reader.feed(data)
         if reply is None:
             return
-        heard, self._heard = self._heard, None
-        if heard is None:
+        on_reply, self._reply_handler = self._reply_handler, None
+        if on_reply is None:
             raise BadReply(f"{self.name} got {reply.status} without a request")
         self.answered()
-        heard(reply)
+        on_reply(reply)
         if reply.is_last:
-            self.hang_up()
+            self.disconnect()
 
-    def lost(self) -> None:
-        self._heard = None
+    def disconnected(self) -> None:
+        self._reply_handler = None
 
     def strange(self, what: str, reply: Reply) -> BadReply:
         return BadReply(f"{self.name} got {reply.status} for {what}: {reply.body[:300]!r}")
@@ -257,7 +257,7 @@ class HttpProducer(HttpClient):
             "value": b64encode(batch.records[0].value).decode(),
             "idempotency_key": key,
         }
-        self.ask(
+        self.call(
             "POST", "/produce", lambda reply: self._on_reply(batch, key, reply), msgspec.json.encode(body)
         )
 
@@ -278,7 +278,7 @@ class HttpProducer(HttpClient):
             self.done_count += 1
             self.record(Acked(batch, offset, Survives.POWER_CUT, ANY_PROCESS))
         if not self.context.network.is_calm and self.rng.random() < self.plan.drops_link:
-            self.hang_up()
+            self.disconnect()
         else:
             self.soon(self._next, self.plan.pace_us)
 
@@ -290,7 +290,7 @@ class HttpMember(HttpClient):
         super().__init__(name, context, plan)
         self._group = group
         self._numbers = numbers
-        self._who = f"group={group}&consumer={name}"
+        self._query = f"group={group}&consumer={name}"
         self._owned: list[int] = []
         self._is_member = False
         self._commit: int | None = None
@@ -300,18 +300,18 @@ class HttpMember(HttpClient):
     def ready(self) -> None:
         self._go_on()
 
-    def lost(self) -> None:
-        super().lost()
+    def disconnected(self) -> None:
+        super().disconnected()
         self._commit_ended(None)
 
     def _go_on(self) -> None:
         if not self._is_member:
-            self.ask(
-                "POST", f"/join?{self._who}&topic={self.plan.topic}&session_timeout_ms=30000", self._joined
+            self.call(
+                "POST", f"/join?{self._query}&topic={self.plan.topic}&session_timeout_ms=30000", self._joined
             )
         elif not self._owned or (self.is_making and self.rng.random() < self.plan.leaves):
             # A member without partitions joins again: there may be fewer members now.
-            self.ask("POST", f"/leave?{self._who}", self._left)
+            self.call("POST", f"/leave?{self._query}", self._left)
         else:
             self._turns += 1
             self._consume(self._owned[self._turns % len(self._owned)])
@@ -350,9 +350,9 @@ class HttpMember(HttpClient):
             else:
                 self.soon(self._go_on, self.plan.pace_us)
 
-        self.ask(
+        self.call(
             "GET",
-            f"/consume?{self._who}&topic={at.topic}&partition={partition}&max_messages=20&wait_ms=500",
+            f"/consume?{self._query}&topic={at.topic}&partition={partition}&max_messages=20&wait_ms=500",
             on_reply,
         )
 
@@ -369,8 +369,10 @@ class HttpMember(HttpClient):
             self.trace(f"has committed {offset} of {at}")
             self.soon(self._go_on, self.plan.pace_us)
 
-        self.ask(
-            "POST", f"/commit?{self._who}&topic={at.topic}&partition={at.partition}&offset={offset}", on_reply
+        self.call(
+            "POST",
+            f"/commit?{self._query}&topic={at.topic}&partition={at.partition}&offset={offset}",
+            on_reply,
         )
 
     def _commit_ended(self, is_done: bool | None) -> None:

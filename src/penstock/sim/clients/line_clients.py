@@ -31,7 +31,7 @@ class LineProducer(DoorClient):
         self._received = b""
         self._next()
 
-    def lost(self) -> None:
+    def disconnected(self) -> None:
         self._open = None
 
     def _next(self) -> None:
@@ -47,7 +47,7 @@ class LineProducer(DoorClient):
         self.record(Sent(batch))
         self.send(b"TOPIC %s %s %d\n%s" % (at.topic.encode(), key, len(value), value))
 
-    def heard(self, data: bytes) -> None:
+    def data_arrived(self, data: bytes) -> None:
         self._received += data
         line, end, rest = self._received.partition(b"\n")
         if not end:
@@ -93,10 +93,10 @@ class LineConsumer(DoorClient):
         self.record(DoorFetchSent(self._question, self._group, places))
         self.send(f"{self.plan.topic}:{self._group}:-1\n".encode())
 
-    def lost(self) -> None:
+    def disconnected(self) -> None:
         self._commit_ended(None)
 
-    def heard(self, data: bytes) -> None:
+    def data_arrived(self, data: bytes) -> None:
         self._received += data
         while self._link is not None:
             line, end, rest = self._received.partition(b"\n")
@@ -120,7 +120,7 @@ class LineConsumer(DoorClient):
         elif word == "-ERR":
             # The error may concern the stream or the ACK; a new connection restarts both.
             self.trace(f"gets {line!r}")
-            self.hang_up()
+            self.disconnect()
             return
         elif word != "+EMPTY":
             raise BadReply(f"{self.name} got {line!r} in its stream")

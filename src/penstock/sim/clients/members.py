@@ -28,9 +28,9 @@ from penstock.sim.clients import group_messages
 from penstock.sim.clients.client import ClientContext, code_name
 from penstock.sim.clients.consumers import Consumer, ConsumerPlan
 from penstock.sim.clients.group_messages import Membership, Position
+from penstock.sim.clients.messages import R, Request
 from penstock.sim.clients.txn_plan import ELSEWHERE, MEMBER_GONE
 from penstock.sim.cluster_plan import CLOCK_RATE_MAX
-from penstock.wire import Api
 from penstock.wire.peers import Address
 
 PASSING = frozenset({
@@ -77,7 +77,7 @@ class Member(Consumer):
         fetching = plan.fetch or ConsumerPlan(plan.name, plan.topic, max_wait_ms=50, isolation=1)
         super().__init__(fetching, context)
         self.member_plan = plan
-        self.who = Membership(plan.group)
+        self.member = Membership(plan.group)
         self.is_working = True
         """Whether it commits, crashes, stalls and leaves."""
         self.commit_count = 0
@@ -120,18 +120,14 @@ class Member(Consumer):
         if self.link is None:
             return
         group = self.member_plan.group
-        body = group_messages.find_coordinator(
-            self.versions[Api.FIND_COORDINATOR], group, group_messages.GROUP
-        )
-        self.ask(Api.FIND_COORDINATOR, body, self._found)
+        self.call(group_messages.find_coordinator(group, group_messages.GROUP), self._found)
 
-    def _found(self, version: int, body: memoryview) -> None:
-        code, address = group_messages.read_find_coordinator(version, body)
-        if code:
-            self.denied("FindCoordinator", code)
+    def _found(self, reply: group_messages.CoordinatorReply) -> None:
+        if reply.code:
+            self.denied("FindCoordinator", reply.code)
             self.again_soon(self._find)
         else:
-            self.coordinator = address
+            self.coordinator = reply.address
             self.enter()
 
     def _find_again(self) -> None:
@@ -139,24 +135,20 @@ class Member(Consumer):
         if self._is_looking or self.link is None:
             return
         self._is_looking = True
+
+        def on_reply(reply: group_messages.CoordinatorReply) -> None:
+            self._is_looking = False
+            if not reply.code:
+                self.coordinator = reply.address
+
+        def on_lost() -> None:
+            self._is_looking = False
+
         group = self.member_plan.group
-        body = group_messages.find_coordinator(
-            self.versions[Api.FIND_COORDINATOR], group, group_messages.GROUP
-        )
+        self.call(group_messages.find_coordinator(group, group_messages.GROUP), on_reply, on_lost)
 
-        def heard(version: int, body: memoryview) -> None:
-            self._is_looking = False
-            code, address = group_messages.read_find_coordinator(version, body)
-            if not code:
-                self.coordinator = address
-
-        def lost() -> None:
-            self._is_looking = False
-
-        self.ask(Api.FIND_COORDINATOR, body, heard, lost)
-
-    def ask_coordinator(self, api: Api, body: bytes, heard: Callable[[int, memoryview], None]) -> None:
-        self.ask(api, body, heard, to=self.coordinator)
+    def call_coordinator(self, request: Request[R], on_reply: Callable[[R], None]) -> None:
+        self.call(request, on_reply, to=self.coordinator)
 
     def enter(self) -> None:
         """Join the group; the coordinator is known."""
@@ -168,13 +160,13 @@ class Member(Consumer):
         self._turn += 1
         self._is_positioned = False
         self.partitions = []
-        if self.who.member_id:
+        if self.member.member_id:
             self.lease([])
 
     def forget(self) -> None:
         """Give up all partitions and the member id."""
         self.give_up()
-        self.who = Membership(self.member_plan.group)
+        self.member = Membership(self.member_plan.group)
 
     def denied(self, what: str, code: int) -> None:
         self.trace(f"{what} is refused: {code_name(code)}")
@@ -196,13 +188,14 @@ class Member(Consumer):
 
     def own(self, partitions: list[int]) -> None:
         """Record that it was assigned partitions."""
-        who = self.who
-        self.record(Owned(who.group, who.generation, who.member_id, list(partitions), self.now_us))
+        group, member_id, generation = self.member
+        self.record(Owned(group, generation, member_id, list(partitions), self.now_us))
 
     def lease(self, partitions: list[int], renewal: Renewal | None = None) -> None:
         """Record that it owns partitions at least until its session ends."""
-        who, until_us = self.who, 0 if renewal is None else self.session_end_us(renewal)
-        self.record(Leased(who.group, who.generation, who.member_id, list(partitions), until_us, renewal))
+        group, member_id, generation = self.member
+        until_us = 0 if renewal is None else self.session_end_us(renewal)
+        self.record(Leased(group, generation, member_id, list(partitions), until_us, renewal))
 
     # -- positions -------------------------------------------------------------------------------------
 
@@ -217,13 +210,12 @@ class Member(Consumer):
         turn, wanted = self._turn, list(self.partitions)
         self._requests += 1
         request = self.name, self._requests
-        version = self.versions[Api.OFFSET_FETCH]
         self.record(OffsetFetchSent(request))
 
-        def heard(version: int, body: memoryview) -> None:
+        def on_reply(reply: group_messages.OffsetFetchReply) -> None:
             if turn != self._turn:
                 return
-            code, positions = group_messages.read_offset_fetch(version, body)
+            code, positions, is_stable = reply
             if code:
                 self.denied("OffsetFetch", code)
                 if code in MEMBER_GONE and code != ErrorCode.STALE_MEMBER_EPOCH:
@@ -232,7 +224,8 @@ class Member(Consumer):
                 else:
                     self.again_soon(self._find_positions_of(turn))
                 return
-            self.heard_offsets(request, positions, version)
+            names = {self._at(index): (each.offset, each.metadata) for index, each in positions.items()}
+            self.record(OffsetsFetched(request, self.member.group, names, is_stable))
             for partition in wanted:
                 position = self.positions[partition] = max(0, positions[partition].offset)
                 self.record(PositionMoved(self.name, self._at(partition), position, self.incarnation))
@@ -241,8 +234,7 @@ class Member(Consumer):
             self.positioned()
             self.begin_fetching()
 
-        body = group_messages.offset_fetch(version, self.offsets_as(), self.topic, wanted)
-        self.ask_coordinator(Api.OFFSET_FETCH, body, heard)
+        self.call_coordinator(group_messages.offset_fetch(self.offsets_as(), self.topic, wanted), on_reply)
 
     def _find_positions_of(self, turn: int) -> Callable[[], None]:
         def again() -> None:
@@ -256,12 +248,7 @@ class Member(Consumer):
 
     def offsets_as(self) -> Membership:
         """Return the membership to send with OffsetFetch."""
-        return Membership(self.who.group)
-
-    def heard_offsets(self, request: tuple[str, int], positions: dict[int, Position], version: int) -> None:
-        names = {self._at(index): (each.offset, each.metadata) for index, each in positions.items()}
-        is_stable = version >= group_messages.STABLE_FROM
-        self.record(OffsetsFetched(request, self.who.group, names, is_stable))
+        return Membership(self.member.group)
 
     def commit(self) -> None:
         """Commit the current positions."""
@@ -273,12 +260,11 @@ class Member(Consumer):
             self._names += 1
             name = f"{self.name}/{self._names}"
             at = TopicPartition(self.topic.name, partition)
-            commits.append(OffsetCommit(name, self.who.group, at, self.positions[partition]))
+            commits.append(OffsetCommit(name, self.member.group, at, self.positions[partition]))
         self.record(OffsetsSent(commits))
         positions = {each.at.partition: Position(each.offset, each.name) for each in commits}
 
-        def heard(version: int, body: memoryview) -> None:
-            codes = group_messages.read_offset_commit(version, body)
+        def on_reply(codes: dict[int, int]) -> None:
             fine = [each for each in commits if not codes[each.at.partition]]
             if fine:
                 self.commit_count += 1
@@ -294,9 +280,7 @@ class Member(Consumer):
                     self.expelled(code)
                     return
 
-        version = self.versions[Api.OFFSET_COMMIT]
-        body = group_messages.offset_commit(version, self.who, self.topic, positions)
-        self.ask_coordinator(Api.OFFSET_COMMIT, body, heard)
+        self.call_coordinator(group_messages.offset_commit(self.member, self.topic, positions), on_reply)
 
     def expelled(self, code: int) -> None:
         """The group has rebalanced without this member: join again."""
@@ -325,8 +309,8 @@ class Member(Consumer):
         self.stop_fetching()
         self._is_positioned = False
         self.partitions = []
-        self.who = Membership(self.member_plan.group)
-        self.hang_up()
+        self.member = Membership(self.member_plan.group)
+        self.disconnect()
 
     def stall(self) -> None:
         duration_us = self.rng.randrange(1, 1000 * self.member_plan.stall_ms_max)

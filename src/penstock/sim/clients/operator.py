@@ -5,13 +5,14 @@ topics keep their records wherever they are moved. Any of these requests may fai
 """
 
 from collections.abc import Container
+from typing import Any
 
 from penstock.base.errors import ErrorCode
 from penstock.sim.checkers.history import RequestRefused
 from penstock.sim.clients import messages
 from penstock.sim.clients.client import Client, ClientContext, code_name
 from penstock.sim.scenario import TopicPlan
-from penstock.wire import Api, read_response, write_request
+from penstock.wire import Api
 
 PASSING = frozenset({
     ErrorCode.NONE,
@@ -64,7 +65,7 @@ class RandomOperator(Client):
         if self.is_ready:
             self.act()
 
-    def heard(self, what: str, codes: list[int], why: str = "") -> None:
+    def note_reply(self, what: str, codes: list[int], why: str = "") -> None:
         self.trace(f"{what}: {', '.join(code_name(code) for code in codes)}{why}")
         for code in codes:
             if code not in self._passing:
@@ -100,27 +101,16 @@ class Operator(RandomOperator):
         self._temporary.append(name)
         replication = self.rng.randint(self._replicas_min, min(3, self._nodes))
         topic = messages.NewTopic(name, self.rng.randint(1, 3), {}, replication)
-        body = messages.create_topics(self.versions[Api.CREATE_TOPICS], [topic])
-
-        def heard(version: int, body: memoryview) -> None:
-            self.heard(f"creates {name}", list(messages.read_create_topics(version, body).values()))
-
-        self.ask(Api.CREATE_TOPICS, body, heard)
+        self.call(
+            messages.create_topics([topic]),
+            lambda created: self.note_reply(f"creates {name}", [each.code for each in created.values()]),
+        )
 
     def _delete(self) -> None:
         if not self._temporary:
             return
         name = self._temporary.pop(self.rng.randrange(len(self._temporary)))
-        version = self.versions[Api.DELETE_TOPICS]
-        make = messages.request_classes(Api.DELETE_TOPICS, version)
-        topics = (make.DeleteTopicState(name=name, topic_id=None),) if version >= 6 else ()
-        entity = make.DeleteTopicsRequest(topics=topics, topic_names=(name,), timeout=messages.ms(5_000))
-
-        def heard(version: int, body: memoryview) -> None:
-            response = read_response(Api.DELETE_TOPICS, version, body)
-            self.heard(f"deletes {name}", [int(each.error_code) for each in response.responses])
-
-        self.ask(Api.DELETE_TOPICS, write_request(Api.DELETE_TOPICS, version, entity), heard)
+        self.call(messages.delete_topic(name), lambda code: self.note_reply(f"deletes {name}", [code]))
 
     # -- where partitions are --------------------------------------------------------------------------
 
@@ -133,35 +123,33 @@ class Operator(RandomOperator):
             number: self.rng.sample(nodes, self.rng.randint(min(2, topic.replication), topic.replication))
             for number in range(topic.partition_count)
         }
-        version = self.versions[Api.ALTER_PARTITION_REASSIGNMENTS]
-        make = messages.request_classes(Api.ALTER_PARTITION_REASSIGNMENTS, version)
-        partitions = tuple(
-            make.ReassignablePartition(partition_index=number, replicas=tuple(replicas))
-            for number, replicas in moves.items()
-        )
-        entity = make.AlterPartitionReassignmentsRequest(
-            topics=(make.ReassignableTopic(name=topic.name, partitions=partitions),),
-            timeout=messages.ms(5_000),
-            allow_replication_factor_change=True,
-        )
 
-        def heard(version: int, body: memoryview) -> None:
-            response = read_response(Api.ALTER_PARTITION_REASSIGNMENTS, version, body)
+        def build(make: messages.RequestClasses) -> Any:
+            partitions = tuple(
+                make.ReassignablePartition(partition_index=number, replicas=tuple(replicas))
+                for number, replicas in moves.items()
+            )
+            return make.AlterPartitionReassignmentsRequest(
+                topics=(make.ReassignableTopic(name=topic.name, partitions=partitions),),
+                timeout=messages.ms(5_000),
+                allow_replication_factor_change=True,
+            )
+
+        def on_reply(response: Any) -> None:
             codes = [int(each.error_code) for one in response.responses for each in one.partitions]
-            self.heard(f"moves {topic.name} to {moves}", [int(response.error_code), *codes])
+            self.note_reply(f"moves {topic.name} to {moves}", [int(response.error_code), *codes])
 
-        body = write_request(Api.ALTER_PARTITION_REASSIGNMENTS, version, entity)
-        self.ask(Api.ALTER_PARTITION_REASSIGNMENTS, body, heard)
+        self.call(messages.whole_reply(Api.ALTER_PARTITION_REASSIGNMENTS, build), on_reply)
 
     def _elect(self) -> None:
-        version = self.versions[Api.ELECT_LEADERS]
-        make = messages.request_classes(Api.ELECT_LEADERS, version)
-        entity = make.ElectLeadersRequest(election_type=0, topic_partitions=None, timeout=messages.ms(5_000))
+        def build(make: messages.RequestClasses) -> Any:
+            return make.ElectLeadersRequest(
+                election_type=0, topic_partitions=None, timeout=messages.ms(5_000)
+            )
 
-        def heard(version: int, body: memoryview) -> None:
-            response = read_response(Api.ELECT_LEADERS, version, body)
+        def on_reply(response: Any) -> None:
             results = response.replica_election_results
             codes = [int(each.error_code) for one in results for each in one.partition_result]
-            self.heard("elects preferred leaders", [int(getattr(response, "error_code", 0)), *codes])
+            self.note_reply("elects preferred leaders", [int(getattr(response, "error_code", 0)), *codes])
 
-        self.ask(Api.ELECT_LEADERS, write_request(Api.ELECT_LEADERS, version, entity), heard)
+        self.call(messages.whole_reply(Api.ELECT_LEADERS, build), on_reply)

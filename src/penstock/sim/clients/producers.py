@@ -25,7 +25,6 @@ from penstock.sim.checkers.history import (
 )
 from penstock.sim.clients import messages
 from penstock.sim.clients.client import NOT_THERE, ClientContext, TopicClient, code_name
-from penstock.wire import Api
 from penstock.wire.peers import Address
 
 ALL = -1
@@ -131,7 +130,7 @@ class Producer(TopicClient):
             return
         if not self.context.network.is_calm and self.rng.random() < self.plan.drops_link:
             self.trace("hangs up")
-            self.hang_up()
+            self.disconnect()
             return
         if self._requests_open < self.plan.in_flight_max:
             self._send_some()
@@ -215,22 +214,20 @@ class Producer(TopicClient):
         return sent_as == self._identity
 
     def _send(self, leader: Address, batches: list[Batch]) -> None:
-        version = self.versions[Api.PRODUCE]
         encoded = {batch.at.partition: self._encode(batch) for batch in batches}
         for batch in batches:
             batch.sends += 1
             self.record(Sent(batch))
         self.trace("sends " + ", ".join(f"#{each.number} to {each.at}" for each in batches))
-        body = messages.produce(version, self.plan.acks, self.plan.timeout_ms, self.topic, encoded)
+        request = messages.produce(self.plan.acks, self.plan.timeout_ms, self.topic, encoded)
         if self.plan.acks == 0:
-            self.tell(Api.PRODUCE, body, to=leader)
+            self.send_only(request, to=leader)
             return
         self._requests_open += 1
         sent_as = self._identity
-        self.ask(
-            Api.PRODUCE,
-            body,
-            lambda version, body: self._answered(batches, sent_as, version, body),
+        self.call(
+            request,
+            lambda results: self._answered(batches, sent_as, results),
             lambda: self._lost(batches, sent_as),
             to=leader,
         )
@@ -238,11 +235,10 @@ class Producer(TopicClient):
     # -- what becomes of them --------------------------------------------------------------------------
 
     def _answered(
-        self, batches: list[Batch], sent_as: Identity | None, version: int, body: memoryview
+        self, batches: list[Batch], sent_as: Identity | None, results: list[messages.PartitionProduced]
     ) -> None:
         self._requests_open -= 1
         by_partition = {batch.at.partition: batch for batch in batches}
-        results = messages.read_produce(version, body)
         if sorted(each.partition for each in results) != sorted(by_partition):
             raise ValueError(f"{self.name} sent {sorted(by_partition)} and got replies for {results}")
         for partition, code, base_offset, message in results:
@@ -303,11 +299,10 @@ class Producer(TopicClient):
 
     def _get_identity(self) -> None:
         if self.link is not None:
-            body = messages.init_producer_id(self.versions[Api.INIT_PRODUCER_ID])
-            self.ask(Api.INIT_PRODUCER_ID, body, self._got_identity)
+            self.call(messages.init_producer_id(), self._got_identity)
 
-    def _got_identity(self, version: int, body: memoryview) -> None:
-        code, producer_id, epoch = messages.read_init_producer_id(version, body)
+    def _got_identity(self, reply: messages.InitProducerIdReply) -> None:
+        code, producer_id, epoch = reply
         if code:
             self.trace(f"gets no producer id: {code_name(code)}")
             self.again_soon(self._get_identity)

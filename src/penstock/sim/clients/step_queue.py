@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 
 from penstock.sim.clients.client import Client
-from penstock.wire import Api
+from penstock.sim.clients.messages import R, Request
 from penstock.wire.peers import Address
 
 
@@ -15,7 +15,7 @@ class StepQueue:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._steps: deque[Callable[[], None]] = deque()
-        self._asked = 0
+        self._requests = 0
         """Counts requests and interruptions. Replies to earlier requests are ignored."""
         self._is_at_work = False
         """Whether the first step was taken, and waits for its reply or to be repeated."""
@@ -30,7 +30,7 @@ class StepQueue:
 
     def _interrupt(self) -> None:
         """Ignore the reply to the current request."""
-        self._asked += 1
+        self._requests += 1
         self._is_at_work = False
 
     def _go_on(self) -> None:
@@ -48,31 +48,22 @@ class StepQueue:
 
     def _again(self, pause_us: int = 0) -> None:
         """Repeat the first step after a short pause."""
-        asked = self._asked
+        number = self._requests
 
         def again() -> None:
-            if asked == self._asked and self._client.link is not None:
+            if number == self._requests and self._client.link is not None:
                 self._is_at_work = False
                 self._go_on()
 
         client = self._client
         client.later(pause_us + client.context.patience * client.rng.randrange(2_000, 30_000), again)
 
-    def _ask(
-        self,
-        api: Api,
-        body: bytes,
-        heard: Callable[[int, memoryview], None],
-        to: Address | None = None,
-    ) -> None:
-        self._asked += 1
-        asked = self._asked
+    def _call(self, request: Request[R], on_reply: Callable[[R], None], to: Address | None = None) -> None:
+        self._requests += 1
+        number = self._requests
 
-        def heard_still(version: int, body: memoryview) -> None:
-            if asked == self._asked:
-                heard(version, body)
+        def if_current(reply: R) -> None:
+            if number == self._requests:
+                on_reply(reply)
 
-        self._client.ask(api, body, heard_still, to=to)
-
-    def _version(self, api: Api) -> int:
-        return self._client.versions[api]
+        self._client.call(request, if_current, to=to)

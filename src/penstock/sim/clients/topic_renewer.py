@@ -16,7 +16,7 @@ from penstock.sim.clients.client import Client, ClientContext, code_name
 from penstock.sim.clients.consumers import ConsumerPlan
 from penstock.sim.clients.producers import ProducerPlan
 from penstock.sim.topic_lives import Deleted, DeletionLost, DeletionSent, LifeStarted, life_name
-from penstock.wire import Api, read_response, write_request
+from penstock.wire import Api
 
 IDS_FROM = {Api.CREATE_TOPICS: 7, Api.DELETE_TOPICS: 6}
 """First versions with topic ids."""
@@ -127,25 +127,22 @@ class TopicRenewer(Client):
         topic = messages.NewTopic(
             plan.topic, self.rng.randint(1, plan.partitions_max), plan.configs, plan.replication
         )
-        version = self.versions[Api.CREATE_TOPICS]
-        self.ask(Api.CREATE_TOPICS, messages.create_topics(version, [topic]), self._created)
+        self.call(messages.create_topics([topic]), self._created)
 
-    def _created(self, version: int, body: memoryview) -> None:
-        (row,) = read_response(Api.CREATE_TOPICS, version, body).topics
-        code = int(row.error_code)
+    def _created(self, created: dict[str, messages.TopicCreated]) -> None:
+        code, topic_id = created[self.plan.topic]
         if code == ErrorCode.NONE:
-            self._live(row.topic_id)
+            assert topic_id is not None
+            self._live(topic_id)
         elif code == ErrorCode.TOPIC_ALREADY_EXISTS:
             self._enter(Phase.FINDING)
         else:
             self._refused(f"creates {self.plan.topic}", code)
 
     def _find(self) -> None:
-        body = messages.metadata(self.versions[Api.METADATA], [self.plan.topic], create=False)
-        self.ask(Api.METADATA, body, self._found)
+        self.call(messages.metadata(self.plan.topic), self._found)
 
-    def _found(self, version: int, body: memoryview) -> None:
-        (seen,) = messages.read_metadata(version, body)
+    def _found(self, seen: messages.TopicMetadata) -> None:
         if seen.code or seen.topic.id is None or seen.topic.id in self._past:
             # The node's metadata is stale; or a late deletion has removed the topic again.
             self._phase = Phase.CREATING
@@ -173,20 +170,11 @@ class TopicRenewer(Client):
         life, topic = self._life, self.plan.topic
         scope = life_name(topic, life)
         is_by_name = self.rng.random() < BY_NAME
-        make = messages.request_classes(Api.DELETE_TOPICS, self.versions[Api.DELETE_TOPICS])
-        named = (
-            make.DeleteTopicState(name=topic, topic_id=None)
-            if is_by_name
-            else make.DeleteTopicState(name=None, topic_id=life)
-        )
-        entity = make.DeleteTopicsRequest(topics=(named,), timeout=messages.ms(5_000))
-        body = write_request(Api.DELETE_TOPICS, self.versions[Api.DELETE_TOPICS], entity)
+        request = messages.delete_topic(topic if is_by_name else None, None if is_by_name else life)
 
-        def heard(version: int, body: memoryview) -> None:
-            (row,) = read_response(Api.DELETE_TOPICS, version, body).responses
-            code = int(row.error_code)
+        def on_reply(code: int) -> None:
             if is_by_name and code in PASSING:
-                lost()  # after a timeout the deletion may still take effect
+                on_lost()  # after a timeout the deletion may still take effect
             if code != ErrorCode.NONE and code not in GONE:
                 self._refused(f"deletes {topic}", code)
                 return
@@ -194,10 +182,10 @@ class TopicRenewer(Client):
             self.record(Deleted(topic, scope))
             self._enter(Phase.CREATING)
 
-        def lost() -> None:
+        def on_lost() -> None:
             if is_by_name:
                 self._by_name_us = self.context.schedule.now_us
                 self.record(DeletionLost(topic))
 
         self.record(DeletionSent(topic, None if is_by_name else scope))
-        self.ask(Api.DELETE_TOPICS, body, heard, lost)
+        self.call(request, on_reply, on_lost)

@@ -93,7 +93,7 @@ class TransactionalProducer(Client):
         if drawn < self.plan.crashes:
             self.trace("crashes")
             self.transactor.forget()
-            self.hang_up()
+            self.disconnect()
         elif drawn < self.plan.crashes + self.plan.stalls:
             duration_us = self.rng.randrange(1, 1000 * self.plan.stall_ms_max)
             self.trace(f"stalls for {duration_us // 1000} ms")
@@ -245,7 +245,7 @@ class Worker(ClassicMember):
         for partition, seen in read:
             target = targets[(partition + seen.offset) % len(targets)]
             value = f"{self.name}/{self._records} from {self._at(partition)}@{seen.offset}".encode()
-            self.record(Derived(value, self.who.group, self._at(partition), seen.offset, seen.value))
+            self.record(Derived(value, self.member.group, self._at(partition), seen.offset, seen.value))
             written.setdefault(target, []).append(ProducedRecord(None, value, self._records))
             self._records += 1
         positions = {}
@@ -253,7 +253,7 @@ class Worker(ClassicMember):
             self._names += 1
             positions[partition] = Position(self.positions[partition], f"{self.name}/{self._names}")
         self.transactor.begin(
-            TxnWork([written], commit=True, member=self.who, topic=self.topic, positions=positions)
+            TxnWork([written], commit=True, member=self.member, topic=self.topic, positions=positions)
         )
 
     def rebalancing(self) -> None:

@@ -57,7 +57,7 @@ class Transactor(CoordinatorLookup):
         self.committed_count = 0
         self._ended = ended
         """Called after every transaction."""
-        self._who = txn_messages.ProducerIdentity(terms.transactional_id)
+        self._producer = txn_messages.ProducerIdentity(terms.transactional_id)
         self._sequences: dict[int, int] = {}
         self._unacked: list[Batch] = []
         self._encoded: dict[Batch, bytes] = {}
@@ -85,13 +85,13 @@ class Transactor(CoordinatorLookup):
     @property
     def is_ready(self) -> bool:
         """Whether a transaction can begin."""
-        return not self._steps and self._who.producer_id >= 0
+        return not self._steps and self._producer.producer_id >= 0
 
     def resume(self) -> None:
         """Continue on a new connection."""
         self._interrupt()
         self._is_resumed = True
-        if self._who.producer_id < 0 and self._init not in self._steps:
+        if self._producer.producer_id < 0 and self._init not in self._steps:
             self._steps.appendleft(self._init)
         self._steps.appendleft(self._meet_topic)
         self._steps.appendleft(self._find)
@@ -189,24 +189,23 @@ class Transactor(CoordinatorLookup):
         self._is_at_work = True
         self._again(self._client.rng.randrange(0, 1_000_000))
 
-    def _become(self, who: txn_messages.ProducerIdentity) -> None:
-        if who != self._who:
-            self._who = who
+    def _become(self, producer: txn_messages.ProducerIdentity) -> None:
+        if producer != self._producer:
+            self._producer = producer
             self._sequences.clear()
 
     # -- getting ready ---------------------------------------------------------------------------------
 
     def _init(self) -> None:
-        version, terms = self._version(Api.INIT_PRODUCER_ID), self.terms
-        if version < EXPECTED_FROM:
+        terms = self.terms
+        if self._client.versions[Api.INIT_PRODUCER_ID] < EXPECTED_FROM:
             # From now on its epoch may be bumped without its knowledge, and the known epoch fenced.
             self._become(txn_messages.ProducerIdentity(terms.transactional_id))
-        expected = (self._who.producer_id, self._who.epoch)
+        expected = (self._producer.producer_id, self._producer.epoch)
         is_anew = expected[0] < 0
-        body = messages.init_producer_id(version, terms.transactional_id, terms.timeout_ms, expected)
 
-        def heard(version: int, body: memoryview) -> None:
-            code, producer_id, epoch = messages.read_init_producer_id(version, body)
+        def on_reply(reply: messages.InitProducerIdReply) -> None:
+            code, producer_id, epoch = reply
             if not self._judge("InitProducerId", code):
                 return
             self._inits_open = 0
@@ -221,7 +220,8 @@ class Transactor(CoordinatorLookup):
             self._stray_until_us = self._client.context.schedule.now_us + STRAY_US_MAX
         self._inits_open += 1
         self._client.record(InitSent(self._client.name))
-        self._ask(Api.INIT_PRODUCER_ID, body, heard, self._coordinator)
+        request = messages.init_producer_id(terms.transactional_id, terms.timeout_ms, expected)
+        self._call(request, on_reply, self._coordinator)
 
     # -- writing ---------------------------------------------------------------------------------------
 
@@ -236,10 +236,10 @@ class Transactor(CoordinatorLookup):
             batch.txn = self.txn
             sequence = self._sequences.get(partition, 0)
             self._sequences[partition] = sequence + len(written)
-            batch.identities.append((self._who.producer_id, self._who.epoch, sequence))
+            batch.identities.append((self._producer.producer_id, self._producer.epoch, sequence))
             options = BatchOptions(
-                producer_id=self._who.producer_id,
-                producer_epoch=self._who.epoch,
+                producer_id=self._producer.producer_id,
+                producer_epoch=self._producer.epoch,
                 base_sequence=sequence,
                 transactional=True,
             )
@@ -255,17 +255,15 @@ class Transactor(CoordinatorLookup):
         if not new:
             self._done()
             return
-        version = self._version(Api.ADD_PARTITIONS_TO_TXN)
-        body = txn_messages.add_partitions(version, self._who, self._topic.name, new)
 
-        def heard(version: int, body: memoryview) -> None:
-            codes = txn_messages.read_add_partitions(version, body)
+        def on_reply(codes: list[int]) -> None:
             if self._judge("AddPartitionsToTxn", next((each for each in codes if each), 0)):
                 self._added.update(new)
                 self._has_added = True
                 self._done()
 
-        self._ask(Api.ADD_PARTITIONS_TO_TXN, body, heard, self._coordinator)
+        request = txn_messages.add_partitions(self._producer, self._topic.name, new)
+        self._call(request, on_reply, self._coordinator)
 
     def _produce(self) -> None:
         leader = next(
@@ -291,13 +289,11 @@ class Transactor(CoordinatorLookup):
         encoded = {partition: self._encoded[batch] for partition, batch in batches.items()}
         numbers = ", ".join(f"#{each.number} to {each.at}" for each in batches.values())
         self._client.trace(f"sends {numbers} in {self.txn}")
-        body = messages.produce(
-            self._version(Api.PRODUCE), ALL, 5_000, self._topic, encoded, self.terms.transactional_id
-        )
+        request = messages.produce(ALL, 5_000, self._topic, encoded, self.terms.transactional_id)
 
-        def heard(version: int, body: memoryview) -> None:
+        def on_reply(results: list[messages.PartitionProduced]) -> None:
             wrong = 0
-            for partition, code, base_offset, _ in messages.read_produce(version, body):
+            for partition, code, base_offset, _ in results:
                 if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
                     batch = batches[partition]
                     self._unacked.remove(batch)
@@ -315,19 +311,17 @@ class Transactor(CoordinatorLookup):
                 else:
                     self._done()
 
-        self._ask(Api.PRODUCE, body, heard, leader)
+        self._call(request, on_reply, leader)
 
     # -- offsets ---------------------------------------------------------------------------------------
 
     def _add_offsets(self, group: str) -> None:
-        body = txn_messages.add_offsets(self._version(Api.ADD_OFFSETS_TO_TXN), self._who, group)
-
-        def heard(version: int, body: memoryview) -> None:
-            if self._judge("AddOffsetsToTxn", txn_messages.read_add_offsets(version, body)):
+        def on_reply(code: int) -> None:
+            if self._judge("AddOffsetsToTxn", code):
                 self._has_added = True
                 self._done()
 
-        self._ask(Api.ADD_OFFSETS_TO_TXN, body, heard, self._coordinator)
+        self._call(txn_messages.add_offsets(self._producer, group), on_reply, self._coordinator)
 
     def _commit_offsets(self, work: TxnWork) -> None:
         assert self.txn is not None
@@ -340,18 +334,16 @@ class Transactor(CoordinatorLookup):
                 for partition, (offset, name) in sorted(work.positions.items())
             ]
             self._client.record(OffsetsSent(txn.commits))
-        version = self._version(Api.TXN_OFFSET_COMMIT)
-        body = txn_messages.txn_offset_commit(version, self._who, work.member, topic, work.positions)
+        request = txn_messages.txn_offset_commit(self._producer, work.member, topic, work.positions)
 
-        def heard(version: int, body: memoryview) -> None:
-            codes = txn_messages.read_txn_offset_commit(version, body)
+        def on_reply(codes: list[int]) -> None:
             code = next((each for each in codes if each), 0)
             if self._judge("TxnOffsetCommit", code, lambda: self._find_group(group)):
                 self._client.trace(f"has offsets in {txn}: {', '.join(map(str, txn.commits))}")
                 self._client.record(OffsetsAcked(txn.commits))
                 self._done()
 
-        self._ask(Api.TXN_OFFSET_COMMIT, body, heard, self._group_coordinator)
+        self._call(request, on_reply, self._group_coordinator)
 
     # -- the end ---------------------------------------------------------------------------------------
 
@@ -366,16 +358,11 @@ class Transactor(CoordinatorLookup):
             self._unsure += 1
             self._client.record(CommitSent(txn))
         self._client.trace(f"{'commits' if commit else 'aborts'} {txn}")
-        body = txn_messages.end_txn(self._version(Api.END_TXN), self._who, commit=commit)
-        self._ask(
-            Api.END_TXN,
-            body,
-            lambda version, body: self._heard_end(commit, version, body),
-            self._coordinator,
-        )
+        request = txn_messages.end_txn(self._producer, commit=commit)
+        self._call(request, lambda reply: self._end_answered(commit, reply), self._coordinator)
 
-    def _heard_end(self, commit: bool, version: int, body: memoryview) -> None:
-        code, producer_id, epoch = txn_messages.read_end_txn(version, body)
+    def _end_answered(self, commit: bool, reply: txn_messages.EndTxnReply) -> None:
+        code, producer_id, epoch = reply
         if commit and code and (code in NOT_YET or code not in AGAIN):
             self._unsure -= 1
         if code == ErrorCode.INVALID_TXN_STATE and not (commit or self.terms.is_version_2 or self._has_added):

@@ -1,10 +1,10 @@
-"""Requests and replies of transactional producers, in any version. See also `messages`."""
+"""Requests of transactional producers, in any version. See also `messages`."""
 
 from typing import NamedTuple
 
 from penstock.sim.clients.group_messages import Membership, Position
-from penstock.sim.clients.messages import TopicName, request_classes
-from penstock.wire import Api, read_response, write_request
+from penstock.sim.clients.messages import Request, TopicName, read_code
+from penstock.wire import Api
 
 
 class ProducerIdentity(NamedTuple):
@@ -15,84 +15,64 @@ class ProducerIdentity(NamedTuple):
     epoch: int = -1
 
 
-def add_partitions(version: int, who: ProducerIdentity, topic: str, partitions: list[int]) -> bytes:
-    """Versions up to 3, which clients use; later ones are for brokers."""
-    make = request_classes(Api.ADD_PARTITIONS_TO_TXN, version)
-    entity = make.AddPartitionsToTxnRequest(
-        v3_and_below_transactional_id=who.transactional_id,
-        v3_and_below_producer_id=who.producer_id,
-        v3_and_below_producer_epoch=who.epoch,
-        v3_and_below_topics=(make.AddPartitionsToTxnTopic(name=topic, partitions=tuple(partitions)),),
+def add_partitions(producer: ProducerIdentity, topic: str, partitions: list[int]) -> Request[list[int]]:
+    """Versions up to 3, which clients use; later ones are for brokers. The reply has the error codes."""
+    return Request(
+        Api.ADD_PARTITIONS_TO_TXN,
+        lambda make: make.AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=producer.transactional_id,
+            v3_and_below_producer_id=producer.producer_id,
+            v3_and_below_producer_epoch=producer.epoch,
+            v3_and_below_topics=(make.AddPartitionsToTxnTopic(name=topic, partitions=tuple(partitions)),),
+        ),
+        lambda response: [
+            int(each.partition_error_code)
+            for topic in response.results_by_topic_v3_and_below
+            for each in topic.results_by_partition
+        ],
     )
-    return write_request(Api.ADD_PARTITIONS_TO_TXN, version, entity)
 
 
-def read_add_partitions(version: int, body: memoryview) -> list[int]:
-    """The error codes."""
-    response = read_response(Api.ADD_PARTITIONS_TO_TXN, version, body)
-    return [
-        int(each.partition_error_code)
-        for topic in response.results_by_topic_v3_and_below
-        for each in topic.results_by_partition
-    ]
-
-
-def add_offsets(version: int, who: ProducerIdentity, group: str) -> bytes:
-    make = request_classes(Api.ADD_OFFSETS_TO_TXN, version)
-    entity = make.AddOffsetsToTxnRequest(
-        transactional_id=who.transactional_id,
-        producer_id=who.producer_id,
-        producer_epoch=who.epoch,
-        group_id=group,
+def add_offsets(producer: ProducerIdentity, group: str) -> Request[int]:
+    return Request(
+        Api.ADD_OFFSETS_TO_TXN,
+        lambda make: make.AddOffsetsToTxnRequest(
+            transactional_id=producer.transactional_id,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+            group_id=group,
+        ),
+        read_code,
     )
-    return write_request(Api.ADD_OFFSETS_TO_TXN, version, entity)
-
-
-def read_add_offsets(version: int, body: memoryview) -> int:
-    return int(read_response(Api.ADD_OFFSETS_TO_TXN, version, body).error_code)
 
 
 def txn_offset_commit(
-    version: int, who: ProducerIdentity, member: Membership, topic: TopicName, positions: dict[int, Position]
-) -> bytes:
-    make = request_classes(Api.TXN_OFFSET_COMMIT, version)
-    entity = make.TxnOffsetCommitRequest(
-        transactional_id=who.transactional_id,
-        group_id=member.group,
-        producer_id=who.producer_id,
-        producer_epoch=who.epoch,
-        generation_id=member.generation,
-        member_id=member.member_id,
-        topics=(
-            make.TxnOffsetCommitRequestTopic(
-                name=topic.name,
-                partitions=tuple(
-                    make.TxnOffsetCommitRequestPartition(
-                        partition_index=index, committed_offset=offset, committed_metadata=metadata
-                    )
-                    for index, (offset, metadata) in positions.items()
+    producer: ProducerIdentity, member: Membership, topic: TopicName, positions: dict[int, Position]
+) -> Request[list[int]]:
+    """The reply has the error codes."""
+    return Request(
+        Api.TXN_OFFSET_COMMIT,
+        lambda make: make.TxnOffsetCommitRequest(
+            transactional_id=producer.transactional_id,
+            group_id=member.group,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+            generation_id=member.generation,
+            member_id=member.member_id,
+            topics=(
+                make.TxnOffsetCommitRequestTopic(
+                    name=topic.name,
+                    partitions=tuple(
+                        make.TxnOffsetCommitRequestPartition(
+                            partition_index=index, committed_offset=offset, committed_metadata=metadata
+                        )
+                        for index, (offset, metadata) in positions.items()
+                    ),
                 ),
             ),
         ),
+        lambda response: [int(each.error_code) for topic in response.topics for each in topic.partitions],
     )
-    return write_request(Api.TXN_OFFSET_COMMIT, version, entity)
-
-
-def read_txn_offset_commit(version: int, body: memoryview) -> list[int]:
-    """The error codes."""
-    response = read_response(Api.TXN_OFFSET_COMMIT, version, body)
-    return [int(each.error_code) for topic in response.topics for each in topic.partitions]
-
-
-def end_txn(version: int, who: ProducerIdentity, *, commit: bool) -> bytes:
-    make = request_classes(Api.END_TXN, version)
-    entity = make.EndTxnRequest(
-        transactional_id=who.transactional_id,
-        producer_id=who.producer_id,
-        producer_epoch=who.epoch,
-        committed=commit,
-    )
-    return write_request(Api.END_TXN, version, entity)
 
 
 class EndTxnReply(NamedTuple):
@@ -102,10 +82,18 @@ class EndTxnReply(NamedTuple):
     epoch: int
 
 
-def read_end_txn(version: int, body: memoryview) -> EndTxnReply:
-    response = read_response(Api.END_TXN, version, body)
-    return EndTxnReply(
-        int(response.error_code),
-        getattr(response, "producer_id", -1),
-        getattr(response, "producer_epoch", -1),
+def end_txn(producer: ProducerIdentity, *, commit: bool) -> Request[EndTxnReply]:
+    return Request(
+        Api.END_TXN,
+        lambda make: make.EndTxnRequest(
+            transactional_id=producer.transactional_id,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+            committed=commit,
+        ),
+        lambda response: EndTxnReply(
+            int(response.error_code),
+            getattr(response, "producer_id", -1),
+            getattr(response, "producer_epoch", -1),
+        ),
     )

@@ -11,7 +11,7 @@ from penstock.sim.clients import messages
 from penstock.sim.clients.client import ClientContext
 from penstock.sim.clients.operator import RandomOperator
 from penstock.storage.layout import METADATA_TOPIC
-from penstock.wire import Api, read_response, write_request
+from penstock.wire import Api
 
 PASSING = frozenset({
     ErrorCode.NONE,
@@ -40,14 +40,14 @@ class VoterChanger(RandomOperator):
         return (2, high) if api is Api.DESCRIBE_QUORUM else (low, high)
 
     def act(self) -> None:
-        version = self.versions[Api.DESCRIBE_QUORUM]
-        make = messages.request_classes(Api.DESCRIBE_QUORUM, version)
-        topic = make.TopicData(topic_name=METADATA_TOPIC, partitions=(make.PartitionData(partition_index=0),))
-        entity = make.DescribeQuorumRequest(topics=(topic,))
-        self.ask(Api.DESCRIBE_QUORUM, write_request(Api.DESCRIBE_QUORUM, version, entity), self._described)
+        def build(make: messages.RequestClasses) -> Any:
+            log = make.PartitionData(partition_index=0)
+            topic = make.TopicData(topic_name=METADATA_TOPIC, partitions=(log,))
+            return make.DescribeQuorumRequest(topics=(topic,))
 
-    def _described(self, version: int, body: memoryview) -> None:
-        response = read_response(Api.DESCRIBE_QUORUM, version, body)
+        self.call(messages.whole_reply(Api.DESCRIBE_QUORUM, build), self._described)
+
+    def _described(self, response: Any) -> None:
         if response.error_code or not self.is_ready or not self.is_working:
             return
         (topic,) = response.topics
@@ -67,32 +67,33 @@ class VoterChanger(RandomOperator):
             self._remove(self.rng.choice(voters))
 
     def _add(self, replica: Any) -> None:
-        number = replica.replica_id
-        version = self.versions[Api.ADD_RAFT_VOTER]
-        make = messages.request_classes(Api.ADD_RAFT_VOTER, version)
-        entity = make.AddRaftVoterRequest(
-            cluster_id=None,
-            timeout=messages.ms(CHANGE_TIMEOUT_MS),
-            voter_id=number,
-            voter_directory_id=replica.replica_directory_id,
-            listeners=(make.Listener(name="CONTROLLER", host=f"node-{number}", port=self._port),),
-            ack_when_committed=self.rng.random() < 0.7,
+        number, acks_when_committed = replica.replica_id, self.rng.random() < 0.7
+        request = messages.whole_reply(
+            Api.ADD_RAFT_VOTER,
+            lambda make: make.AddRaftVoterRequest(
+                cluster_id=None,
+                timeout=messages.ms(CHANGE_TIMEOUT_MS),
+                voter_id=number,
+                voter_directory_id=replica.replica_directory_id,
+                listeners=(make.Listener(name="CONTROLLER", host=f"node-{number}", port=self._port),),
+                ack_when_committed=acks_when_committed,
+            ),
         )
-        self._change(Api.ADD_RAFT_VOTER, entity, f"adds voter {number}")
+        self._change(request, f"adds voter {number}")
 
     def _remove(self, replica: Any) -> None:
-        number = replica.replica_id
-        version = self.versions[Api.REMOVE_RAFT_VOTER]
-        make = messages.request_classes(Api.REMOVE_RAFT_VOTER, version)
-        entity = make.RemoveRaftVoterRequest(
-            cluster_id=None, voter_id=number, voter_directory_id=replica.replica_directory_id
+        number, directory = replica.replica_id, replica.replica_directory_id
+        request = messages.whole_reply(
+            Api.REMOVE_RAFT_VOTER,
+            lambda make: make.RemoveRaftVoterRequest(
+                cluster_id=None, voter_id=number, voter_directory_id=directory
+            ),
         )
-        self._change(Api.REMOVE_RAFT_VOTER, entity, f"removes voter {number}")
+        self._change(request, f"removes voter {number}")
 
-    def _change(self, api: Api, entity: Any, what: str) -> None:
-        def heard(version: int, body: memoryview) -> None:
-            response = read_response(api, version, body)
+    def _change(self, request: messages.Request[Any], what: str) -> None:
+        def on_reply(response: Any) -> None:
             why = f" ({response.error_message})" if response.error_message else ""
-            self.heard(what, [int(response.error_code)], why)
+            self.note_reply(what, [int(response.error_code)], why)
 
-        self.ask(api, write_request(api, self.versions[api], entity), heard)
+        self.call(request, on_reply)

@@ -23,7 +23,6 @@ from penstock.sim.world.machine import Machine
 from penstock.storage import names
 from penstock.storage.layout import layout_of
 from penstock.vfs import MemoryDisk
-from penstock.wire import Api
 
 LASTS_US = 100_000_000
 """How long the nodes run: longer than a broker waits for a controller, and than deleted files are kept."""
@@ -98,11 +97,10 @@ class TopicCreator(Client):
         ]
 
     def ready(self) -> None:
-        body = messages.create_topics(self.versions[Api.CREATE_TOPICS], self._topics)
-        self.ask(Api.CREATE_TOPICS, body, self._heard)
+        self.call(messages.create_topics(self._topics), self._created)
 
-    def _heard(self, version: int, body: memoryview) -> None:
-        codes = messages.read_create_topics(version, body)
-        self.trace(f"creates the topics again: {', '.join(code_name(each) for each in codes.values())}")
-        if any(code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS) for code in codes.values()):
+    def _created(self, created: dict[str, messages.TopicCreated]) -> None:
+        codes = [each.code for each in created.values()]
+        self.trace(f"creates the topics again: {', '.join(map(code_name, codes))}")
+        if any(code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS) for code in codes):
             self.again_soon(self.ready)
