@@ -19,7 +19,8 @@ from penstock.gateway.http.produce import ProduceBody
 from penstock.gateway.http.protocol.messages import Request, Response, Route
 from penstock.gateway.http.protocol.routing import Router
 from penstock.gateway.http.server import HttpServer
-from penstock.metadata import EMPTY, BrokerSettings
+from penstock.metadata.configs import BrokerSettings
+from penstock.metadata.image import EMPTY
 from penstock.server.doors import DoorConnection
 from penstock.server.loop_tick import LoopTick
 from penstock.server.world import LoopWorld

@@ -9,8 +9,8 @@ from tests.compat.kafka.peer import CLUSTER_ID, KafkaPeer
 from tests.controlplane.quorum_bench import ALONE, Bench, settings_in
 from tests.worlds import StillWorld
 
-from penstock.metadata import AnyRecord, uuid_from_text
-from penstock.metadata.records import ConfigRecord, NoOpRecord, TopicRecord
+from penstock.base.ids import uuid_from_text
+from penstock.metadata.records import AnyRecord, ConfigRecord, NoOpRecord, TopicRecord
 from penstock.storage.checkpoints import META_PROPERTIES, MetaProperties
 from penstock.vfs import RealDisk
 

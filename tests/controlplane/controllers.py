@@ -17,7 +17,7 @@ from penstock.controlplane.active_controller import ActiveController
 from penstock.controlplane.controller_router import ControllerRouter
 from penstock.handlers.support.context import Session
 from penstock.handlers.support.dispatch import Dispatcher
-from penstock.metadata import EMPTY, ClusterImage
+from penstock.metadata.image import EMPTY, ClusterImage
 from penstock.wire import KAFKA_RANGES, RequestRejected, parse_response_header, request_frame
 from penstock.wire.peers import Address, PeerFailed
 from penstock.wire.request import Request

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from tests.worlds import StillWorld
 
-from penstock.base.ids import Offset
+from penstock.base.ids import Offset, uuid_from_text
 from penstock.controlplane.quorum import MetadataQuorum, QuorumSettings, Transport
-from penstock.metadata import EMPTY, AnyRecord, ClusterImage, uuid_from_text
-from penstock.metadata.records import ConfigRecord
+from penstock.metadata.image import EMPTY, ClusterImage
+from penstock.metadata.records import AnyRecord, ConfigRecord
 from penstock.raft.voters import Endpoint
 from penstock.storage.open_files import OpenFiles
 from penstock.vfs import MemoryDisk, Vfs, make_dirs_durably

@@ -20,7 +20,8 @@ from penstock.controlplane.quorum_transport import PeerTransport
 from penstock.handlers.support.context import Context, QuorumPort, Session
 from penstock.handlers.support.dispatch import Dispatcher
 from penstock.handlers.support.replies import NoReply
-from penstock.metadata import EMPTY, BrokerSettings
+from penstock.metadata.configs import BrokerSettings
+from penstock.metadata.image import EMPTY
 from penstock.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
 from penstock.vfs import MemoryDisk
 from penstock.wire import parse_response_header, request_frame

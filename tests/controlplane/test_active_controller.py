@@ -9,8 +9,9 @@ from tests.worlds import StillWorld
 
 from penstock.base.errors import ErrorCode
 from penstock.controlplane.active_controller import ActiveController
-from penstock.metadata import AnyRecord, BrokerSettings
+from penstock.metadata.configs import BrokerSettings
 from penstock.metadata.controller import requests as r
+from penstock.metadata.records import AnyRecord
 
 
 class Scene:

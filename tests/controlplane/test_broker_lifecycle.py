@@ -16,8 +16,8 @@ from penstock.controlplane.broker_lifecycle import (
     RETRY_MS,
     BrokerLifecycle,
 )
-from penstock.metadata import EMPTY, Broker
 from penstock.metadata.controller.requests import BrokerHeartbeat, HeartbeatReply, RegisterBroker
+from penstock.metadata.image import EMPTY, Broker
 
 REGISTRATION = RegisterBroker(1, "cluster", bytes(16), (), (), ())
 FENCED, UNFENCED = HeartbeatReply(True, True, False), HeartbeatReply(True, False, False)

@@ -10,7 +10,7 @@ from penstock.controlplane.cluster_naming import (
     missing_cluster_id_reason,
     must_adopt_cluster_id,
 )
-from penstock.metadata import EMPTY
+from penstock.metadata.image import EMPTY
 from penstock.metadata.records import FeatureLevelRecord, NoOpRecord
 from penstock.storage import DirectoryRefused
 from penstock.storage.checkpoints import MetaProperties

@@ -11,9 +11,11 @@ from tests.worlds import StillWorld
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.promise import Promise
 from penstock.controlplane.active_controller import ActiveController
-from penstock.metadata import EMPTY, AnyRecord, BrokerSettings, ClusterImage, Resource, ResourceType
 from penstock.metadata.bootstrap import bootstrap_records
+from penstock.metadata.configs import BrokerSettings
 from penstock.metadata.controller import requests as r
+from penstock.metadata.image import EMPTY, ClusterImage, Resource, ResourceType
+from penstock.metadata.records import AnyRecord
 from penstock.wire.peers import Address
 
 TOPIC = r.CreateTopics((r.NewTopic("a", 1, 1),))

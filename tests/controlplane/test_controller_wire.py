@@ -9,10 +9,11 @@ from tests.handlers.cluster import CLUSTER_ID, Cluster, uuid
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.promise import Promise
 from penstock.controlplane.controller_wire import to_wire
-from penstock.metadata import ALL_BROKERS, Resource, ResourceType, Result
 from penstock.metadata import records as s
 from penstock.metadata.controller import controller as core
 from penstock.metadata.controller import requests as r
+from penstock.metadata.controller.requests import Result
+from penstock.metadata.image import ALL_BROKERS, Resource, ResourceType
 from penstock.metadata.versions import SUPPORTED
 
 T = Resource(ResourceType.TOPIC, "t")

@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 from tests.controlplane.quorum_bench import ALONE, Bench
 
-from penstock.metadata import EMPTY, bootstrap_records, delta
-from penstock.metadata.image import Partition
+from penstock.metadata.bootstrap import bootstrap_records
+from penstock.metadata.delta import delta
+from penstock.metadata.image import EMPTY, Partition
 from penstock.metadata.records import TopicRecord
 from penstock.metadata.snapshot import partition_record
 from penstock.metadata.versions import METADATA_VERSION_LATEST

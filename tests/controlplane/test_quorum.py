@@ -13,7 +13,8 @@ from tests.controlplane.quorum_bench import ALONE, DIRECTORY, LOGS, Bench, Heare
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset
 from penstock.controlplane.quorum_records import BATCH_BYTES_MAX
-from penstock.metadata import EMPTY, bootstrap_records
+from penstock.metadata.bootstrap import bootstrap_records
+from penstock.metadata.image import EMPTY
 from penstock.raft import quorum_state
 from penstock.raft.errors import NotLeader
 from penstock.raft.voters import ReplicaKey, Voter, VoterSet

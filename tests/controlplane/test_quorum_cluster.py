@@ -14,7 +14,8 @@ from tests.controlplane.quorum_bench import ALONE, Bench, setting, settings_in
 from tests.worlds import StillWorld
 
 from penstock.controlplane.quorum import QuorumSettings
-from penstock.metadata import EMPTY, AnyRecord
+from penstock.metadata.image import EMPTY
+from penstock.metadata.records import AnyRecord
 from penstock.raft.messages import AddVoter, Message, Reply, Request, RequestFailed
 from penstock.raft.ready import Outbound
 from penstock.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet

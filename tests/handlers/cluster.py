@@ -25,18 +25,12 @@ from penstock.handlers.producer_ids import ProducerIds
 from penstock.handlers.support.api_table import SERVED
 from penstock.handlers.support.context import AclResourceType, Call, Context, Operation, Session
 from penstock.handlers.support.response_builder import response_builder
-from penstock.metadata import (
-    ALL_BROKERS,
-    EMPTY,
-    BrokerSettings,
-    ClusterImage,
-    Controller,
-    Resource,
-    ResourceType,
-    bootstrap_records,
-)
 from penstock.metadata import records as s
+from penstock.metadata.bootstrap import bootstrap_records
+from penstock.metadata.configs import BrokerSettings
 from penstock.metadata.controller import requests as r
+from penstock.metadata.controller.controller import Controller
+from penstock.metadata.image import ALL_BROKERS, EMPTY, ClusterImage, Resource, ResourceType
 from penstock.metadata.versions import SUPPORTED
 from penstock.raft.describe import QuorumDescription, ReplicaDescription
 from penstock.raft.messages import Reply, Request

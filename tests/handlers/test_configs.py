@@ -7,9 +7,9 @@ from kio.schema.errors import ErrorCode
 from tests.handlers.cluster import Cluster
 
 from penstock.handlers.support.context import AclResourceType, Operation
-from penstock.metadata import ALL_BROKERS, Resource, ResourceType
 from penstock.metadata.config_table import BROKER_SETTINGS, ConfigType
 from penstock.metadata.configs import Source
+from penstock.metadata.image import ALL_BROKERS, Resource, ResourceType
 from penstock.metadata.records import ConfigRecord
 from penstock.wire import Api
 

@@ -13,8 +13,7 @@ from penstock.base.ids import TopicPartition
 from penstock.base.settings import LogSettings
 from penstock.handlers import log_admin
 from penstock.handlers.support.context import Context
-from penstock.metadata import ClusterImage
-from penstock.metadata.image import Broker
+from penstock.metadata.image import Broker, ClusterImage
 from penstock.metadata.maps import FrozenMap
 from penstock.replica.isr_changes import IsrChanges
 from penstock.replica.partition import Durability, Partition, SyncLane

@@ -10,7 +10,7 @@ from tests.handlers.cluster import Cluster, uuid
 from penstock.handlers.metadata import CREATION_WAIT_MS
 from penstock.handlers.support.context import CLUSTER_NAME, AclResourceType, Endpoint, Operation
 from penstock.handlers.support.response_fields import OPERATIONS_NOT_REQUESTED
-from penstock.metadata import Resource
+from penstock.metadata.image import Resource
 from penstock.metadata.records import BrokerRegistrationChangeRecord
 from penstock.raft.describe import QuorumDescription
 from penstock.wire import Api

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from tests.metadata.world import CLUSTER, World
 
-from penstock.metadata import BrokerSettings, Controller
 from penstock.metadata import records as s
-from penstock.metadata.controller import balancing
+from penstock.metadata.configs import BrokerSettings
 from penstock.metadata.controller import requests as r
+from penstock.metadata.controller.controller import Controller, balancing
 
 INTERVAL = "leader.imbalance.check.interval.seconds"
 ENABLED = "auto.leader.rebalance.enable"

@@ -6,9 +6,9 @@ import pytest
 
 from penstock.base.errors import ErrorCode
 from penstock.base.settings import BadSetting, LogSettings
-from penstock.metadata import EMPTY, BrokerSettings, ClusterImage, Resource, ResourceType
 from penstock.metadata.config_table import BROKER_SETTINGS, TOPIC_SETTINGS, ConfigType, Mode
 from penstock.metadata.configs import (
+    BrokerSettings,
     Source,
     Synonym,
     broker_setting,
@@ -21,6 +21,7 @@ from penstock.metadata.configs import (
     validate,
     validate_static,
 )
+from penstock.metadata.image import EMPTY, ClusterImage, Resource, ResourceType
 from penstock.metadata.records import ConfigRecord
 
 TOPIC = Resource(ResourceType.TOPIC, "t")

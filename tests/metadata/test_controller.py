@@ -8,24 +8,18 @@ import pytest
 from tests.metadata.world import CLUSTER, TIMEOUT_MS, World, check_invariants, uuid
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.metadata import (
-    ALL_BROKERS,
-    NO_UUID,
-    BrokerSettings,
-    Controller,
-    Resource,
-    ResourceType,
-    bootstrap_records,
-    feature_records,
-)
 from penstock.metadata import records as s
-from penstock.metadata.bootstrap import default_features
+from penstock.metadata.bootstrap import bootstrap_records, default_features, feature_records
+from penstock.metadata.configs import BrokerSettings
 from penstock.metadata.controller import requests as r
+from penstock.metadata.controller.controller import Controller
 from penstock.metadata.controller.placement import UsableBroker, place
 from penstock.metadata.controller.topics import check_name
 from penstock.metadata.ids import DIRECTORY_UNASSIGNED
+from penstock.metadata.image import ALL_BROKERS, Resource, ResourceType
 from penstock.metadata.versions import SUPPORTED
 from penstock.records import iter_batches
+from penstock.records.structs import NO_UUID
 
 GOLDEN = Path(__file__).parents[1] / "golden/kafka/logs"
 T = Resource(ResourceType.TOPIC, "t")

@@ -8,9 +8,10 @@ import pytest
 from tests.metadata.world import TIMEOUT_MS, World, check_invariants, check_only_grows
 
 from penstock.base.errors import KafkaError
-from penstock.metadata import ALL_BROKERS, EMPTY, Resource, ResourceType, delta
 from penstock.metadata import records as s
 from penstock.metadata.controller import requests as r
+from penstock.metadata.delta import delta
+from penstock.metadata.image import ALL_BROKERS, EMPTY, Resource, ResourceType
 
 BROKERS = (1, 2, 3, 4)
 TOPICS = ("a", "b.c", "b_c", "d")

@@ -5,9 +5,11 @@ from pathlib import Path
 import pytest
 from tests.metadata.world import World, uuid
 
-from penstock.metadata import EMPTY, ClusterImage, ReplayError, Resource, ResourceType, delta
 from penstock.metadata import records as s
 from penstock.metadata.controller import requests as r
+from penstock.metadata.delta import delta
+from penstock.metadata.image import EMPTY, ClusterImage, Resource, ResourceType
+from penstock.metadata.replay import ReplayError
 from penstock.records import iter_batches
 
 GOLDEN = Path(__file__).parents[1] / "golden/kafka/logs"

@@ -6,9 +6,9 @@ import pytest
 from tests.metadata.world import World, check_invariants
 
 from penstock.base.errors import ErrorCode
-from penstock.metadata import Partition
 from penstock.metadata import records as s
 from penstock.metadata.controller import requests as r
+from penstock.metadata.image import Partition
 
 E = ErrorCode
 

@@ -4,9 +4,12 @@ from collections.abc import Iterable
 from random import Random
 from typing import Any
 
-from penstock.metadata import EMPTY, Broker, BrokerSettings, Controller, Partition, bootstrap_records
 from penstock.metadata import records as s
+from penstock.metadata.bootstrap import bootstrap_records
+from penstock.metadata.configs import BrokerSettings
 from penstock.metadata.controller import requests as r
+from penstock.metadata.controller.controller import Controller
+from penstock.metadata.image import EMPTY, Broker, Partition
 from penstock.metadata.versions import SUPPORTED
 
 CLUSTER = "a-cluster-of-brokers00"

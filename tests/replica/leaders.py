@@ -11,9 +11,8 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TopicPartition
 from penstock.base.promise import Promise
 from penstock.base.settings import LogSettings
-from penstock.metadata import EMPTY, ClusterImage
 from penstock.metadata.controller.requests import OK, AlterPartition, IsrChanged, Result
-from penstock.metadata.image import Broker
+from penstock.metadata.image import EMPTY, Broker, ClusterImage
 from penstock.metadata.maps import FrozenMap
 from penstock.records import build_batch
 from penstock.replica.isr_changes import IsrChanges

@@ -11,7 +11,8 @@ from tests.worlds import START_MS, StillWorld
 
 from penstock.base.ids import TopicPartition
 from penstock.base.settings import LogSettings
-from penstock.metadata import EMPTY, BrokerSettings
+from penstock.metadata.configs import BrokerSettings
+from penstock.metadata.image import EMPTY
 from penstock.records import build_batch
 from penstock.replica.housekeeping import PRODUCER_CHECK_INTERVAL_MS, REMOVAL_RETRY_MS, Housekeeping
 from penstock.replica.partition import Durability, Partition, SyncLane

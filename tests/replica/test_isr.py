@@ -7,7 +7,7 @@ from tests.worlds import START_MS
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.settings import LogSettings
-from penstock.metadata import BrokerSettings
+from penstock.metadata.configs import BrokerSettings
 from penstock.records import build_batch, end_txn_marker
 from penstock.replica.isr import JOINING_MS_MAX, FetchTime
 from penstock.replica.isr_changes import RETRY_MS

@@ -9,8 +9,11 @@ from tests.worlds import START_MS, StillWorld
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TopicPartition
 from penstock.base.promise import Promise
-from penstock.metadata import EMPTY, AnyRecord, BrokerSettings, delta
+from penstock.metadata.configs import BrokerSettings
+from penstock.metadata.delta import delta
+from penstock.metadata.image import EMPTY
 from penstock.metadata.records import (
+    AnyRecord,
     ConfigRecord,
     PartitionChangeRecord,
     PartitionRecord,

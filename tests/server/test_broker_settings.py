@@ -15,7 +15,7 @@ from tests.wire_requests import fetch_body
 
 from penstock.base.settings import BadSetting
 from penstock.handlers.support.context import Endpoint
-from penstock.metadata import Resource, ResourceType
+from penstock.metadata.image import Resource, ResourceType
 from penstock.records import build_batch
 from penstock.server import host
 from penstock.server.config import config_from, load

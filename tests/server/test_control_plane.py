@@ -9,8 +9,11 @@ from tests.controlplane.quorum_network import FramePeers, Network, context_of
 from tests.worlds import StillWorld
 
 from penstock.handlers.support.dispatch import Dispatcher
-from penstock.metadata import EMPTY, AnyRecord, BrokerSettings, ClusterImage, bootstrap_records
+from penstock.metadata.bootstrap import bootstrap_records
+from penstock.metadata.configs import BrokerSettings
 from penstock.metadata.controller.requests import CreateTopics, NewTopic
+from penstock.metadata.image import EMPTY, ClusterImage
+from penstock.metadata.records import AnyRecord
 from penstock.server.config import config_from
 from penstock.server.control_plane import ControlPlane, quorum_settings_of
 from penstock.storage import open_directory

@@ -13,10 +13,10 @@ from tests.sim.rules import assert_caught
 
 from penstock.base.ids import TopicPartition
 from penstock.base.promise import Promise
-from penstock.coordinator.groups import GroupCoordinator
 from penstock.coordinator.groups.classic.membership import Membership
 from penstock.coordinator.groups.classic.rebalance import Rebalances
 from penstock.coordinator.groups.consumer import current_assignment as reconcile
+from penstock.coordinator.groups.coordinator import GroupCoordinator
 from penstock.coordinator.groups.offset_store import OffsetStore
 from penstock.coordinator.runtime.transaction_markers import MarkerWriter
 from penstock.coordinator.transactions import state as to

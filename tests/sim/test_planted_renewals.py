@@ -9,7 +9,7 @@ from tests.sim.rules import assert_caught
 from tests.sim.test_planted_cluster import BUSY
 
 from penstock.base.ids import TopicPartition
-from penstock.metadata import Topic
+from penstock.metadata.image import Topic
 from penstock.replica.partition import Partition
 from penstock.replica.replicas import Replicas
 from penstock.sim.checkers.history import Survives

@@ -20,8 +20,11 @@ from penstock.base.ids import LeaderEpoch, Offset, TimestampMs
 from penstock.base.promise import Promise
 from penstock.base.world import Timer, World
 from penstock.controlplane.elections import log_expired_sessions, log_leader_changes
-from penstock.metadata import AnyRecord, BrokerSettings, ClusterImage, Controller
+from penstock.metadata.configs import BrokerSettings
+from penstock.metadata.controller.controller import Controller
 from penstock.metadata.controller.requests import BrokerHeartbeat
+from penstock.metadata.image import ClusterImage
+from penstock.metadata.records import AnyRecord
 from penstock.raft.errors import NotLeader
 
 logger = logging.getLogger(__name__)

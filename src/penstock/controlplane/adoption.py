@@ -10,9 +10,8 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from penstock.base.ids import TopicPartition, random_uuid, uuid_from_text
-from penstock.metadata import AnyRecord
 from penstock.metadata.image import Partition
-from penstock.metadata.records import TopicRecord
+from penstock.metadata.records import AnyRecord, TopicRecord
 from penstock.metadata.snapshot import partition_record
 from penstock.metadata.versions import METADATA_VERSION_LATEST
 from penstock.storage import LogDirectory

@@ -28,9 +28,9 @@ from typing import Final
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset
 from penstock.base.world import Timer, World
-from penstock.metadata import ClusterImage
 from penstock.metadata.controller.port import ControllerPort
 from penstock.metadata.controller.requests import BrokerHeartbeat, HeartbeatReply, RegisterBroker
+from penstock.metadata.image import ClusterImage
 
 logger = logging.getLogger(__name__)
 

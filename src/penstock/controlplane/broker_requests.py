@@ -13,7 +13,6 @@ from penstock.controlplane.wire_conversion import (
     uuid_to_wire,
     wire_request,
 )
-from penstock.metadata import Result
 from penstock.metadata.controller.requests import (
     AllocateProducerIds,
     AlterPartition,
@@ -24,6 +23,7 @@ from penstock.metadata.controller.requests import (
     ProducerIdBlock,
     RegisterBroker,
     RegisterController,
+    Result,
     UnregisterBroker,
 )
 from penstock.metadata.records import Endpoint, SupportedFeature

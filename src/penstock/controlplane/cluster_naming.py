@@ -11,7 +11,7 @@ directories already have an id, the next leader writes that id to the log, for n
 from typing import TYPE_CHECKING
 
 from penstock.base.ids import random_uuid, uuid_text
-from penstock.metadata import ClusterImage
+from penstock.metadata.image import ClusterImage
 from penstock.metadata.records import NoOpRecord
 from penstock.storage import DirectoryRefused, LogDirectory
 from penstock.storage.checkpoints import MetaProperties

@@ -25,8 +25,8 @@ from penstock.controlplane.active_controller import ActiveController
 from penstock.controlplane.controller_wire import to_wire
 from penstock.controlplane.image_wait import image_shows
 from penstock.controlplane.wire_conversion import check_encodable
-from penstock.metadata import ClusterImage
 from penstock.metadata.controller.requests import AlterPartition, BrokerHeartbeat, RegisterBroker
+from penstock.metadata.image import ClusterImage
 from penstock.wire.peers import Address, PeerFailed, Peers
 
 RETRY_MS: Final = 50

@@ -21,8 +21,10 @@ from penstock.controlplane.wire_conversion import (
     uuid_to_wire,
     wire_request,
 )
-from penstock.metadata import NO_UUID, Resource, Result
 from penstock.metadata.controller import requests as r
+from penstock.metadata.controller.requests import Result
+from penstock.metadata.image import Resource
+from penstock.records.structs import NO_UUID
 from penstock.wire import Api
 from penstock.wire.request import Request
 

@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from penstock.base.metrics import Elections
-from penstock.metadata import AnyRecord, ClusterImage, Partition
+from penstock.metadata.image import ClusterImage, Partition
 from penstock.metadata.records import (
     NO_LEADER,
     NO_LEADER_CHANGE,
     RECOVERING,
+    AnyRecord,
     BrokerRegistrationChangeRecord,
     PartitionChangeRecord,
     RegisterBrokerRecord,

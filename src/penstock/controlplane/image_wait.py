@@ -9,9 +9,11 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from penstock.base.errors import ErrorCode
-from penstock.metadata import NO_UUID, ClusterImage, Result
 from penstock.metadata.controller import requests as r
+from penstock.metadata.controller.requests import Result
+from penstock.metadata.image import ClusterImage
 from penstock.metadata.records import NO_LEADER
+from penstock.records.structs import NO_UUID
 
 
 def image_shows(request: Any, reply: Any, image: ClusterImage) -> bool:

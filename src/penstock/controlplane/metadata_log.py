@@ -28,8 +28,8 @@ from penstock.controlplane.quorum_records import (
     quorum_changes_in,
     records_in,
 )
-from penstock.metadata import EMPTY, AnyRecord, ClusterImage
-from penstock.metadata.records import NoOpRecord
+from penstock.metadata.image import EMPTY, ClusterImage
+from penstock.metadata.records import AnyRecord, NoOpRecord
 from penstock.raft.log import OffsetAndEpoch, VotersEntry
 from penstock.raft.messages import LogSlice
 from penstock.raft.ready import Append

@@ -30,7 +30,8 @@ from penstock.controlplane.metadata_snapshots import (
 )
 from penstock.controlplane.quorum_records import QuorumHistory, quorum_changes_in
 from penstock.controlplane.quorum_state_file import QUORUM_STATE
-from penstock.metadata import EMPTY, AnyRecord, ClusterImage
+from penstock.metadata.image import EMPTY, ClusterImage
+from penstock.metadata.records import AnyRecord
 from penstock.raft.log import OffsetAndEpoch
 from penstock.raft.voters import VoterSet
 from penstock.storage import names

@@ -14,7 +14,7 @@ from penstock.base.ids import LeaderEpoch, Offset
 from penstock.controlplane.metadata_log import MetadataLog
 from penstock.controlplane.quorum_settings import QuorumListener
 from penstock.controlplane.snapshot_generator import SnapshotGenerator
-from penstock.metadata import ClusterImage
+from penstock.metadata.image import ClusterImage
 from penstock.raft.ready import RoleChange, RoleName
 
 

@@ -25,8 +25,8 @@ from penstock.controlplane.quorum_records import (
     voters_of,
     voters_record,
 )
-from penstock.metadata import AnyRecord, encode
 from penstock.metadata import control_records as control
+from penstock.metadata.records import AnyRecord, encode
 from penstock.raft.log import OffsetAndEpoch
 from penstock.raft.ready import SnapshotChunk
 from penstock.raft.voters import VoterSet

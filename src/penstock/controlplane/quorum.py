@@ -35,7 +35,8 @@ from penstock.controlplane.quorum_state_file import QuorumStateFile
 from penstock.controlplane.quorum_transport import reached_at
 from penstock.controlplane.snapshot_generator import SnapshotGenerator
 from penstock.controlplane.synced_end import SyncedEnd, SyncedEndFile
-from penstock.metadata import EMPTY, AnyRecord
+from penstock.metadata.image import EMPTY
+from penstock.metadata.records import AnyRecord
 from penstock.raft.describe import QuorumDescription
 from penstock.raft.election import NO_LEADER
 from penstock.raft.errors import NotLeader

@@ -11,12 +11,13 @@ from uuid import UUID
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import LeaderEpoch, Offset, TimestampMs
-from penstock.metadata import AnyRecord, CorruptStruct, decode, encode
 from penstock.metadata import control_records as control
+from penstock.metadata.records import AnyRecord, decode, encode
 from penstock.raft.log import VotersEntry
 from penstock.raft.ready import Append, Data, Entry, KRaftVersion, LeaderChange, Voters
 from penstock.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
 from penstock.records import BatchBuilder, ControlType, RecordBatch, control_key, parse_control
+from penstock.records.structs import CorruptStruct
 
 BATCH_BYTES_MAX = 8 << 20
 """The largest proposal, Kafka's constant: a larger batch would not fit a follower's fetch."""

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from penstock.base.ids import LeaderEpoch, Offset
-from penstock.metadata import AnyRecord, ClusterImage
+from penstock.metadata.image import ClusterImage
+from penstock.metadata.records import AnyRecord
 from penstock.raft.config import RaftConfig
 from penstock.raft.voters import Endpoint, VoterSet
 

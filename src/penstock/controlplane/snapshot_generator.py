@@ -19,7 +19,7 @@ from penstock.base.ids import Offset
 from penstock.base.world import Timer, World
 from penstock.controlplane.metadata_log import CommittedBatch, MetadataLog
 from penstock.controlplane.quorum_settings import QuorumSettings
-from penstock.metadata import ClusterImage
+from penstock.metadata.image import ClusterImage
 from penstock.raft.log import OffsetAndEpoch
 
 logger = logging.getLogger(__name__)

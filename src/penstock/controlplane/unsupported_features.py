@@ -6,10 +6,10 @@ Access control that would not be enforced prevents serving the cluster; other fe
 import logging
 from typing import Final
 
-from penstock.metadata import AnyRecord, ClusterImage
-from penstock.metadata.image import ResourceType
+from penstock.metadata.image import ClusterImage, ResourceType
 from penstock.metadata.records import (
     AccessControlEntryRecord,
+    AnyRecord,
     ClientQuotaRecord,
     DelegationTokenRecord,
     UserScramCredentialRecord,

@@ -12,7 +12,8 @@ from uuid import UUID
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Uuid
-from penstock.metadata import NO_UUID, Result
+from penstock.metadata.controller.requests import Result
+from penstock.records.structs import NO_UUID
 from penstock.wire import Api, RequestRejected
 from penstock.wire.request import Request, through_kio
 

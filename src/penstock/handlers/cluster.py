@@ -12,7 +12,7 @@ from uuid import UUID
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.steps import Steps
-from penstock.metadata import Result
+from penstock.metadata.controller.requests import Result
 from penstock.metadata.controller.topics import METADATA_TOPIC
 from penstock.raft.describe import QuorumDescription, ReplicaDescription
 from penstock.wire import Api

@@ -14,14 +14,15 @@ from typing import Any
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.steps import Steps
-from penstock.metadata import Resource, ResourceType, Result
 from penstock.metadata.controller.requests import (
     AlterConfigs,
     ConfigChange,
     ConfigOp,
     IncrementalAlterConfigs,
+    Result,
 )
 from penstock.metadata.controller.topics import check_name
+from penstock.metadata.image import Resource, ResourceType
 from penstock.wire import Api
 
 from .configs import check_broker, check_kind, denial

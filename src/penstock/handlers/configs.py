@@ -11,9 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.metadata import ClusterImage, Resource, ResourceType, Result, describe
-from penstock.metadata.configs import Described
+from penstock.metadata.configs import Described, describe
+from penstock.metadata.controller.requests import Result
 from penstock.metadata.controller.topics import check_name
+from penstock.metadata.image import ClusterImage, Resource, ResourceType
 from penstock.wire import Api
 
 from .support.context import CLUSTER_NAME, AclResourceType, Call, Context, Operation

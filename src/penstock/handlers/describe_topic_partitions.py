@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.base.errors import ErrorCode
-from penstock.metadata import NO_UUID, Topic
 from penstock.metadata.configs import broker_setting
+from penstock.metadata.image import Topic
+from penstock.records.structs import NO_UUID
 from penstock.wire import Api
 
 from .metadata import is_name

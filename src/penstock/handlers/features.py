@@ -10,8 +10,7 @@ from typing import Any
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.steps import Steps
-from penstock.metadata import Result
-from penstock.metadata.controller.requests import FeatureUpdate, UpdateFeatures, UpgradeType
+from penstock.metadata.controller.requests import FeatureUpdate, Result, UpdateFeatures, UpgradeType
 from penstock.metadata.versions import UNSERVED
 from penstock.wire import Api
 

@@ -14,10 +14,11 @@ from typing import Any, Final, NamedTuple
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Uuid
 from penstock.base.steps import Steps, next_tick
-from penstock.metadata import NO_UUID, ClusterImage, Topic
 from penstock.metadata.configs import broker_flag
 from penstock.metadata.controller.requests import CreatedTopic, CreateTopics, NewTopic
 from penstock.metadata.controller.topics import check_name
+from penstock.metadata.image import ClusterImage, Topic
+from penstock.records.structs import NO_UUID
 from penstock.wire import Api
 
 from .support.client_view import ClientView

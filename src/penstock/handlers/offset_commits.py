@@ -23,7 +23,7 @@ from penstock.coordinator.groups.requests import (
     PartitionsReply,
     WantedOffset,
 )
-from penstock.metadata import NO_UUID
+from penstock.records.structs import NO_UUID
 from penstock.wire import Api
 
 from .support.commit_parts import (

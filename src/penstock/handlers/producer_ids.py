@@ -15,8 +15,8 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerId
 from penstock.base.promise import Promise
 from penstock.base.steps import Steps, in_time
-from penstock.coordinator.transactions import InitProducerId, ProducerEpoch, ProducerReply
 from penstock.coordinator.transactions.codes import for_client
+from penstock.coordinator.transactions.requests import InitProducerId, ProducerEpoch, ProducerReply
 from penstock.metadata.controller.port import ControllerPort
 from penstock.metadata.controller.requests import AllocateProducerIds, ProducerIdBlock
 from penstock.wire import Api

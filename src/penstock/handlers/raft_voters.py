@@ -20,7 +20,7 @@ from uuid import UUID
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.steps import Steps
-from penstock.metadata import Result
+from penstock.metadata.controller.requests import Result
 from penstock.raft.messages import (
     NOT_SENT,
     AddVoter,

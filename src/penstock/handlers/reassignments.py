@@ -14,7 +14,6 @@ from typing import Any
 
 from penstock.base.errors import KafkaError
 from penstock.base.steps import Steps
-from penstock.metadata import Result
 from penstock.metadata.controller.requests import (
     AlterReassignments,
     Election,
@@ -22,6 +21,7 @@ from penstock.metadata.controller.requests import (
     ListReassignments,
     PartitionTarget,
     Reassignment,
+    Result,
     UnregisterBroker,
 )
 from penstock.wire import Api

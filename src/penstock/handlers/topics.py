@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Uuid
 from penstock.base.steps import Steps
-from penstock.metadata import NO_UUID, Resource, ResourceType, Result, describe
+from penstock.metadata.configs import describe
 from penstock.metadata.controller.requests import (
     CreatedTopic,
     CreatePartitions,
@@ -25,9 +25,12 @@ from penstock.metadata.controller.requests import (
     DeleteTopics,
     MorePartitions,
     NewTopic,
+    Result,
 )
 from penstock.metadata.controller.topics import METADATA_TOPIC
+from penstock.metadata.image import Resource, ResourceType
 from penstock.metadata.records import ConfigRecord
+from penstock.records.structs import NO_UUID
 from penstock.wire import Api
 
 from .support.context import CLUSTER_NAME, AclResourceType, Call, Context, Operation

@@ -14,7 +14,12 @@ from penstock.base.ids import TimestampMs, TopicPartition
 from penstock.base.promise import Promise
 from penstock.base.steps import Steps
 from penstock.coordinator.groups.consumer.regex import compile_regex
-from penstock.coordinator.transactions import Described, DescribeTransaction, ListReply, ListTransactions
+from penstock.coordinator.transactions.requests import (
+    Described,
+    DescribeTransaction,
+    ListReply,
+    ListTransactions,
+)
 from penstock.wire import Api
 
 from .support.context import CLUSTER_NAME, AclResourceType, Call, Context, Operation

@@ -18,7 +18,8 @@ from penstock.base.ids import TopicPartition
 from penstock.base.promise import Promise
 from penstock.base.steps import Steps
 from penstock.coordinator.groups.requests import CommittedPartition, PartitionsReply, TxnOffsetCommit
-from penstock.coordinator.transactions import (
+from penstock.coordinator.transactions.codes import for_client
+from penstock.coordinator.transactions.requests import (
     AddPartitions,
     EndTxn,
     ProducerEpoch,
@@ -28,7 +29,6 @@ from penstock.coordinator.transactions import (
     VerifyReply,
     add_offsets,
 )
-from penstock.coordinator.transactions.codes import for_client
 from penstock.coordinator.transactions.state import EPOCH_BUMP_VERSION
 from penstock.metadata.configs import broker_setting
 from penstock.replica import Partition

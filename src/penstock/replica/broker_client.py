@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 from penstock.base.promise import Promise
 from penstock.base.world import World
-from penstock.metadata import ClusterImage
+from penstock.metadata.image import ClusterImage
 from penstock.wire.peers import Address, PeerFailed, Peers
 from penstock.wire.request import Request
 

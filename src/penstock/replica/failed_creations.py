@@ -11,9 +11,9 @@ from typing import Final
 from penstock.base.errors import KafkaError
 from penstock.base.ids import TopicPartition
 from penstock.base.world import Timer, World
-from penstock.metadata import ClusterImage
 from penstock.metadata.controller.port import ControllerPort
 from penstock.metadata.controller.requests import DAMAGED, AlterPartition, IsrChange, IsrMember
+from penstock.metadata.image import ClusterImage
 from penstock.replica.isr_changes import CHANGES_MAX
 from penstock.storage import StorageError
 

@@ -21,9 +21,9 @@ from typing import Final, Protocol
 from penstock.base.errors import KafkaError
 from penstock.base.ids import Offset, TopicPartition, Uuid
 from penstock.base.world import Timer, World
-from penstock.metadata import ClusterImage
 from penstock.metadata.controller.port import ControllerPort
 from penstock.metadata.controller.requests import DAMAGED, UNWRITABLE, AlterPartition, IsrChange, IsrMember
+from penstock.metadata.image import ClusterImage
 from penstock.metadata.image import Partition as Placed
 from penstock.replica.isr_changes import CHANGES_MAX, NAMED_MAX, RETRY_MS
 from penstock.replica.sync_lane import SyncLane

@@ -21,8 +21,8 @@ from typing import Protocol
 from penstock.base.ids import Offset, TopicPartition
 from penstock.base.metrics import Upkeep
 from penstock.base.world import Timer, World
-from penstock.metadata import BrokerSettings, ClusterImage
-from penstock.metadata.configs import broker_setting
+from penstock.metadata.configs import BrokerSettings, broker_setting
+from penstock.metadata.image import ClusterImage
 from penstock.replica.checkpointing import Checkpoints
 from penstock.replica.cleaning import Cleaning
 from penstock.replica.partition import Partition, SyncLane

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.promise import Promise
 from penstock.base.world import Timer, World
-from penstock.metadata import ClusterImage
 from penstock.metadata.controller.port import ControllerPort
 from penstock.metadata.controller.requests import AlterPartition, IsrChange, IsrChanged
+from penstock.metadata.image import ClusterImage
 from penstock.metadata.records import RECOVERED
 
 if TYPE_CHECKING:

@@ -20,17 +20,10 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TopicPartition, Uuid, uuid_text
 from penstock.base.metrics import TICK_NS_MAX, Traffic
 from penstock.base.world import World
-from penstock.metadata import (
-    EMPTY,
-    BrokerSettings,
-    ClusterImage,
-    ImageDelta,
-    PartitionDelta,
-    ResourceType,
-    Topic,
-)
-from penstock.metadata.configs import broker_setting
+from penstock.metadata.configs import BrokerSettings, broker_setting
 from penstock.metadata.controller.port import ControllerPort
+from penstock.metadata.delta import ImageDelta, PartitionDelta
+from penstock.metadata.image import EMPTY, ClusterImage, ResourceType, Topic
 from penstock.metadata.image import Partition as Placed
 from penstock.replica.broker_client import BrokerClient
 from penstock.replica.failed_creations import FailedCreations

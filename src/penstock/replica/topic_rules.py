@@ -4,8 +4,14 @@ from typing import Final
 
 from penstock.base.ids import TopicPartition
 from penstock.base.settings import LogSettings
-from penstock.metadata import BrokerSettings, ClusterImage, log_defaults, log_settings
-from penstock.metadata.configs import min_insync_replicas, topic_setting
+from penstock.metadata.configs import (
+    BrokerSettings,
+    log_defaults,
+    log_settings,
+    min_insync_replicas,
+    topic_setting,
+)
+from penstock.metadata.image import ClusterImage
 from penstock.replica.throttle import is_throttled
 
 LEADERS_THROTTLED: Final = "leader.replication.throttled.replicas"

@@ -23,7 +23,7 @@ from typing import Final
 
 from penstock.base.ids import LeaderEpoch, TopicPartition, Uuid
 from penstock.base.world import World
-from penstock.metadata import ClusterImage, Topic
+from penstock.metadata.image import ClusterImage, Topic
 from penstock.storage import Log, LogDirectory, StorageError
 
 logger = logging.getLogger(__name__)

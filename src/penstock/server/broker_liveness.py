@@ -24,8 +24,8 @@ from penstock.base.errors import KafkaError
 from penstock.base.world import Timer, World
 from penstock.controlplane.active_controller import ActiveController
 from penstock.handlers.support.context import Session
-from penstock.metadata import Broker, ClusterImage
 from penstock.metadata.controller.requests import FenceBroker
+from penstock.metadata.image import Broker, ClusterImage
 from penstock.wire.peers import Address
 
 logger = logging.getLogger(__name__)

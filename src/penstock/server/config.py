@@ -14,9 +14,9 @@ from types import MappingProxyType
 
 from penstock.base.settings import BadSetting
 from penstock.handlers.support.context import Endpoint
-from penstock.metadata import EMPTY, BrokerSettings, log_defaults
 from penstock.metadata.config_table import BROKER_SETTINGS, TOPIC_SETTINGS
-from penstock.metadata.configs import validate_static
+from penstock.metadata.configs import BrokerSettings, log_defaults, validate_static
+from penstock.metadata.image import EMPTY
 from penstock.server import listeners as ln
 from penstock.server.cluster_config import (
     CONTROLLER_LISTENER,

@@ -21,8 +21,10 @@ from penstock.controlplane.quorum import MetadataQuorum, QuorumListener, QuorumS
 from penstock.controlplane.quorum_transport import PeerTransport
 from penstock.handlers.support.context import Context
 from penstock.handlers.support.context import Endpoint as Address
-from penstock.metadata import AnyRecord, BrokerSettings, ClusterImage
+from penstock.metadata.configs import BrokerSettings
 from penstock.metadata.controller.requests import RegisterController
+from penstock.metadata.image import ClusterImage
+from penstock.metadata.records import AnyRecord
 from penstock.metadata.records import Endpoint as RegisteredEndpoint
 from penstock.metadata.versions import SUPPORTED
 from penstock.raft.config import RaftConfig

@@ -35,22 +35,19 @@ from penstock.controlplane.cluster_naming import (
 from penstock.controlplane.elections import count_elections
 from penstock.controlplane.quorum import MetadataQuorum
 from penstock.controlplane.unsupported_features import unsupported_reason, warn_unsupported
-from penstock.coordinator.runtime import GroupCoordinatorService, MarkerWriter, TransactionCoordinatorService
+from penstock.coordinator.runtime.group_service import GroupCoordinatorService
+from penstock.coordinator.runtime.transaction_markers import MarkerWriter
+from penstock.coordinator.runtime.transaction_service import TransactionCoordinatorService
 from penstock.handlers.producer_ids import ProducerIds
 from penstock.handlers.support.context import Context
 from penstock.handlers.support.dispatch import Dispatcher
 from penstock.handlers.support.fetch_sessions import FetchSessions
-from penstock.metadata import (
-    EMPTY,
-    AnyRecord,
-    BrokerSettings,
-    ClusterImage,
-    bootstrap_records,
-    delta,
-)
-from penstock.metadata.configs import broker_setting, min_insync_replicas
+from penstock.metadata.bootstrap import bootstrap_records
+from penstock.metadata.configs import BrokerSettings, broker_setting, min_insync_replicas
 from penstock.metadata.controller.requests import RegisterBroker
-from penstock.metadata.records import Endpoint, RemoveTopicRecord
+from penstock.metadata.delta import delta
+from penstock.metadata.image import EMPTY, ClusterImage
+from penstock.metadata.records import AnyRecord, Endpoint, RemoveTopicRecord
 from penstock.metadata.versions import SUPPORTED
 from penstock.replica import Durability, Replicas
 from penstock.replica.broker_client import BrokerClient

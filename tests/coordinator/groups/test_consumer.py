@@ -8,7 +8,6 @@ from tests.coordinator.groups.clients import Consumer, settle
 from tests.coordinator.groups.world import Desk, topics
 
 from penstock.base.errors import ErrorCode
-from penstock.coordinator.groups import GroupSettings
 from penstock.coordinator.groups.requests import (
     CommittedPartition,
     ConsumerGroupDescribe,
@@ -21,6 +20,7 @@ from penstock.coordinator.groups.requests import (
     WantedOffset,
 )
 from penstock.coordinator.groups.schemas import decode
+from penstock.coordinator.groups.settings import GroupSettings
 
 
 def kinds(desk: Desk, since: int = 0) -> list[str]:

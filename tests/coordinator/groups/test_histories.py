@@ -15,10 +15,10 @@ from tests.coordinator.groups.clients import Classic, Consumer
 from tests.coordinator.groups.world import Desk, assignment, load, topics, value, waits
 
 from penstock.base.errors import ErrorCode
-from penstock.coordinator.groups import GroupCoordinator, GroupSettings
 from penstock.coordinator.groups.classic.group import ClassicGroup, State
 from penstock.coordinator.groups.consumer.group import ConsumerGroup
 from penstock.coordinator.groups.consumer_protocol import read_assignment
+from penstock.coordinator.groups.coordinator import GroupCoordinator
 from penstock.coordinator.groups.requests import (
     CommittedPartition,
     Heartbeat,
@@ -30,6 +30,7 @@ from penstock.coordinator.groups.requests import (
     TxnOffsetCommit,
     WantedOffset,
 )
+from penstock.coordinator.groups.settings import GroupSettings
 
 PARTITIONS = 4
 

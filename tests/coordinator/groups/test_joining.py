@@ -6,9 +6,9 @@ import pytest
 from tests.coordinator.groups.world import Desk, join_request, subscription, topics, value, waits
 
 from penstock.base.errors import ErrorCode
-from penstock.coordinator.groups import GroupSettings
 from penstock.coordinator.groups.requests import JoinReply, LeaveGroup, LeavingMember
 from penstock.coordinator.groups.schemas import GroupMetadataValue, decode
+from penstock.coordinator.groups.settings import GroupSettings
 
 
 def groups_logged(desk: Desk) -> list[GroupMetadataValue | None]:

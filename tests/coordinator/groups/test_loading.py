@@ -8,8 +8,8 @@ from tests.coordinator.groups.clients import Consumer
 from tests.coordinator.groups.world import START_MS, Desk, topics
 
 from penstock.base.errors import ErrorCode
-from penstock.coordinator.groups import GroupCoordinator, GroupSettings
 from penstock.coordinator.groups.consumer.group import ConsumerGroup
+from penstock.coordinator.groups.coordinator import GroupCoordinator
 from penstock.coordinator.groups.offset_store import CommittedOffset
 from penstock.coordinator.groups.requests import (
     DescribeGroups,
@@ -20,6 +20,7 @@ from penstock.coordinator.groups.requests import (
     WantedOffset,
 )
 from penstock.coordinator.groups.schemas import ConsumerGroupMetadataKey, GroupMetadataKey, encode_key
+from penstock.coordinator.groups.settings import GroupSettings
 from penstock.records import build_batch, end_txn_marker, iter_batches
 from penstock.records.structs import CorruptStruct
 

@@ -8,7 +8,6 @@ from tests.coordinator.groups.clients import Classic, Consumer, settle
 from tests.coordinator.groups.world import Desk, assignment, subscription, topics, value, waits
 
 from penstock.base.errors import ErrorCode
-from penstock.coordinator.groups import GroupSettings
 from penstock.coordinator.groups.requests import (
     CommittedPartition,
     ConsumerGroupDescribe,
@@ -22,6 +21,7 @@ from penstock.coordinator.groups.requests import (
     SyncGroup,
     WantedOffset,
 )
+from penstock.coordinator.groups.settings import GroupSettings
 
 
 def classic_group(desk: Desk, *instances: str | None) -> list[Classic]:

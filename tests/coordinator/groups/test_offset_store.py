@@ -7,7 +7,6 @@ import pytest
 from tests.coordinator.groups.world import Desk, subscription, value
 
 from penstock.base.errors import ErrorCode
-from penstock.coordinator.groups import GroupSettings
 from penstock.coordinator.groups.requests import (
     CommittedPartition,
     DeleteGroups,
@@ -25,6 +24,7 @@ from penstock.coordinator.groups.requests import (
     WantedOffset,
 )
 from penstock.coordinator.groups.schemas import OffsetCommitValue, decode
+from penstock.coordinator.groups.settings import GroupSettings
 
 DAY_MS = 86_400_000
 WEEK_MS = 7 * DAY_MS

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 from penstock.base.errors import ErrorCode
 from penstock.base.outcome import Outcome
 from penstock.base.promise import Promise
-from penstock.coordinator.groups import GroupCoordinator, GroupSettings, refusal, write_error
 from penstock.coordinator.groups.consumer_protocol import (
     Assignment,
     Subscription,
@@ -16,6 +15,7 @@ from penstock.coordinator.groups.consumer_protocol import (
     write_assignment,
     write_subscription,
 )
+from penstock.coordinator.groups.coordinator import GroupCoordinator
 from penstock.coordinator.groups.requests import (
     Heartbeat,
     HeartbeatReply,
@@ -23,7 +23,10 @@ from penstock.coordinator.groups.requests import (
     JoinReply,
     Request,
     SyncGroup,
+    refusal,
+    write_error,
 )
+from penstock.coordinator.groups.settings import GroupSettings
 
 START_MS = 1_700_000_000_000
 

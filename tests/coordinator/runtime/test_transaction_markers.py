@@ -9,8 +9,7 @@ from tests.handlers.cluster import Cluster
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import TopicPartition
 from penstock.coordinator.runtime.transaction_markers import RETRY_MS, MarkerWriter
-from penstock.coordinator.transactions import Markers
-from penstock.coordinator.transactions.requests import ProducerEpoch
+from penstock.coordinator.transactions.requests import Markers, ProducerEpoch
 from penstock.wire import Api
 
 

@@ -5,7 +5,9 @@ from typing import Any
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import TopicPartition
 from penstock.base.outcome import Outcome
-from penstock.coordinator.transactions import (
+from penstock.coordinator.transactions.coordinator import TransactionCoordinator
+from penstock.coordinator.transactions.decisions import Settings
+from penstock.coordinator.transactions.requests import (
     NEEDS_PRODUCER_ID,
     AddPartitions,
     EndTxn,
@@ -14,12 +16,10 @@ from penstock.coordinator.transactions import (
     MarkersWritten,
     ProducerEpoch,
     ProducerReply,
-    Record,
     Request,
-    Settings,
-    Transaction,
-    TransactionCoordinator,
 )
+from penstock.coordinator.transactions.schema import Record
+from penstock.coordinator.transactions.state import Transaction
 
 NOW_MS = 1_700_000_000_000
 ID = "payments"

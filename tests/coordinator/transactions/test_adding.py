@@ -6,14 +6,14 @@ from tests.coordinator.transactions.driver import ID, P0, P1, P2, V1, Driver
 from penstock.base.errors import ErrorCode
 from penstock.base.hashing import partition_for
 from penstock.base.ids import TopicPartition
-from penstock.coordinator.transactions import (
+from penstock.coordinator.transactions.requests import (
     AddPartitions,
     EndTxn,
     ProducerEpoch,
-    State,
     VerifyPartitions,
     add_offsets,
 )
+from penstock.coordinator.transactions.state import State
 
 
 def verify(

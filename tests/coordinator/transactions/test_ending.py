@@ -4,14 +4,9 @@ import pytest
 from tests.coordinator.transactions.driver import ID, P0, P1, P2, V1, V2, Driver
 
 from penstock.base.errors import ErrorCode
-from penstock.coordinator.transactions import (
-    EndTxn,
-    MarkersWritten,
-    ProducerEpoch,
-    ProducerReply,
-    State,
-)
 from penstock.coordinator.transactions.coordinator import RETRY_MS
+from penstock.coordinator.transactions.requests import EndTxn, MarkersWritten, ProducerEpoch, ProducerReply
+from penstock.coordinator.transactions.state import State
 
 LAST_EPOCH = 2**15 - 2
 NONE, FENCED, INVALID = ErrorCode.NONE, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_TXN_STATE

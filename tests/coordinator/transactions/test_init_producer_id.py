@@ -4,14 +4,14 @@ import pytest
 from tests.coordinator.transactions.driver import ID, P0, P1, TIMEOUT_MS, V1, V2, Driver
 
 from penstock.base.errors import ErrorCode
-from penstock.coordinator.transactions import (
+from penstock.coordinator.transactions.decisions import Settings
+from penstock.coordinator.transactions.requests import (
     NEEDS_PRODUCER_ID,
     InitProducerId,
     ProducerEpoch,
     ProducerReply,
-    Settings,
-    State,
 )
+from penstock.coordinator.transactions.state import State
 
 LAST_EPOCH = 2**15 - 2
 """The highest that a client is given."""

@@ -4,16 +4,10 @@ import pytest
 from tests.coordinator.transactions.driver import ID, P0, P1, TIMEOUT_MS, V2, Driver
 
 from penstock.base.errors import ErrorCode
-from penstock.coordinator.transactions import (
-    AddPartitions,
-    InitProducerId,
-    MarkersWritten,
-    State,
-    Transaction,
-    TransactionCoordinator,
-)
-from penstock.coordinator.transactions.coordinator import RETRY_MS
+from penstock.coordinator.transactions.coordinator import RETRY_MS, TransactionCoordinator
+from penstock.coordinator.transactions.requests import AddPartitions, InitProducerId, MarkersWritten
 from penstock.coordinator.transactions.schema import encode_key
+from penstock.coordinator.transactions.state import State, Transaction
 from penstock.records.structs import CorruptStruct
 
 

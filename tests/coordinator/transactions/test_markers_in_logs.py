@@ -7,7 +7,7 @@ from tests.storage.world import EVERYTHING, make_batch, open_small
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TopicPartition
 from penstock.base.settings import LogSettings
-from penstock.coordinator.transactions import InitProducerId, Markers, ProducerEpoch
+from penstock.coordinator.transactions.requests import InitProducerId, Markers, ProducerEpoch
 from penstock.records import end_txn_marker
 from penstock.storage import Log, Origin
 from penstock.vfs import MemoryDisk

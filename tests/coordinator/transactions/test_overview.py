@@ -3,14 +3,14 @@
 from tests.coordinator.transactions.driver import ID, P0, P1, TIMEOUT_MS, Driver
 
 from penstock.base.errors import ErrorCode
-from penstock.coordinator.transactions import (
+from penstock.coordinator.transactions.requests import (
     Described,
     DescribeTransaction,
     InitProducerId,
     Listed,
     ListTransactions,
-    State,
 )
+from penstock.coordinator.transactions.state import State
 
 
 def listed(driver: Driver, **filters: object) -> list[str]:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tests.coordinator.transactions.driver import P0, P1, P2
 
 from penstock.base.ids import TopicPartition
-from penstock.coordinator.transactions import State, Transaction, TransactionCoordinator
 from penstock.coordinator.transactions import schema as schema_module
+from penstock.coordinator.transactions.coordinator import TransactionCoordinator
 from penstock.coordinator.transactions.schema import (
     PartitionsSchema,
     TransactionLogKey,
@@ -24,7 +24,7 @@ from penstock.coordinator.transactions.schema import (
     encode_key,
     encode_value,
 )
-from penstock.coordinator.transactions.state import from_value
+from penstock.coordinator.transactions.state import State, Transaction, from_value
 from penstock.records import iter_batches
 from penstock.records.structs import CorruptStruct, Struct
 

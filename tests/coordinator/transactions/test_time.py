@@ -4,7 +4,10 @@ import pytest
 from tests.coordinator.transactions.driver import ID, P0, P1, TIMEOUT_MS, V1, V2, Driver
 
 from penstock.base.errors import ErrorCode
-from penstock.coordinator.transactions import (
+from penstock.coordinator.transactions.coordinator import RETRY_MS, TransactionCoordinator
+from penstock.coordinator.transactions.decisions import Settings
+from penstock.coordinator.transactions.expiry import IDS_A_SLICE, TOMBSTONE_BYTES_MAX
+from penstock.coordinator.transactions.requests import (
     NEEDS_PRODUCER_ID,
     AbortTimedOut,
     AddPartitions,
@@ -12,12 +15,8 @@ from penstock.coordinator.transactions import (
     ExpireIds,
     InitProducerId,
     ProducerEpoch,
-    Settings,
-    State,
-    TransactionCoordinator,
 )
-from penstock.coordinator.transactions.coordinator import RETRY_MS
-from penstock.coordinator.transactions.expiry import IDS_A_SLICE, TOMBSTONE_BYTES_MAX
+from penstock.coordinator.transactions.state import State
 from penstock.coordinator.transactions.timers import TransactionTimers
 
 DAY_MS = 24 * 60 * 60 * 1000

@@ -21,7 +21,9 @@ from tests.storage.world import make_batch
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TopicPartition
 from penstock.base.outcome import Outcome
-from penstock.coordinator.transactions import (
+from penstock.coordinator.transactions.coordinator import TransactionCoordinator
+from penstock.coordinator.transactions.decisions import Settings
+from penstock.coordinator.transactions.requests import (
     NEEDS_PRODUCER_ID,
     AddPartitions,
     EndTxn,
@@ -29,13 +31,11 @@ from penstock.coordinator.transactions import (
     Markers,
     MarkersWritten,
     ProducerEpoch,
-    Record,
     Request,
-    Settings,
-    Transaction,
-    TransactionCoordinator,
     VerifyPartitions,
 )
+from penstock.coordinator.transactions.schema import Record
+from penstock.coordinator.transactions.state import Transaction
 from penstock.records import RecordBatch, end_txn_marker, patch
 from penstock.storage.producers import Producers
 

@@ -15,7 +15,8 @@ from penstock.base.metrics import Metrics
 from penstock.gateway.http.protocol.messages import Route
 from penstock.gateway.http.protocol.routing import Router
 from penstock.gateway.http.server import HttpServer
-from penstock.metadata import EMPTY, BrokerSettings
+from penstock.metadata.configs import BrokerSettings
+from penstock.metadata.image import EMPTY
 
 
 class StillWire:

@@ -12,8 +12,8 @@ from penstock.base.steps import RunningSteps
 from penstock.controlplane.elections import count_elections
 from penstock.gateway.shared import cluster_metrics as cluster_page
 from penstock.gateway.shared.exposition import Page
-from penstock.metadata import AnyRecord
 from penstock.metadata.controller import requests as r
+from penstock.metadata.records import AnyRecord
 
 
 class Following:

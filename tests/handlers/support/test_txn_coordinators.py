@@ -11,8 +11,12 @@ from tests.handlers.cluster import Cluster
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TopicPartition
 from penstock.base.promise import Promise
-from penstock.coordinator.transactions import AddPartitions, VerifyPartitions, VerifyReply
-from penstock.coordinator.transactions.requests import ProducerEpoch
+from penstock.coordinator.transactions.requests import (
+    AddPartitions,
+    ProducerEpoch,
+    VerifyPartitions,
+    VerifyReply,
+)
 from penstock.handlers.support.internal_topics import TRANSACTIONS_TOPIC
 from penstock.handlers.support.txn_coordinators import ask_coordinator
 from penstock.wire import Api

@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.base.ids import TopicPartition
-from penstock.metadata import EMPTY
+from penstock.metadata.image import EMPTY
 from penstock.metadata.records import FeatureLevelRecord
 from penstock.sim.checkers.all_checkers import AllCheckers
 from penstock.sim.checkers.cluster_history import (

@@ -6,7 +6,7 @@ import pytest
 from tests.storage.world import NOW_MS, open_small
 
 from penstock.base.ids import TopicPartition
-from penstock.metadata import EMPTY, ClusterImage
+from penstock.metadata.image import EMPTY, ClusterImage
 from penstock.metadata.records import PartitionRecord, TopicRecord
 from penstock.sim.checkers.directories import left_behind
 from penstock.sim.checkers.disks import DATA

@@ -8,7 +8,9 @@ from collections.abc import Iterable, Mapping
 from penstock.base.ids import TopicPartition
 from penstock.records import Record
 from penstock.storage.directory import LogDirectory, open_directory
-from penstock.storage.legacy import FORMATS, IDEMPOTENCY_HEADER, ImportReport, import_directory
+from penstock.storage.legacy.importer import ImportReport, import_directory
+from penstock.storage.legacy.kafka_jr import IDEMPOTENCY_HEADER
+from penstock.storage.legacy.layout import FORMATS
 from penstock.storage.log import Log
 from penstock.vfs import MemoryDisk, Vfs, parent
 

@@ -11,8 +11,9 @@ from tests.storage.legacy.old_files import encode, kafka_jr_record, minikafka_re
 
 from penstock.base.ids import TopicPartition
 from penstock.records import Record
-from penstock.storage.legacy import FORMATS, IDEMPOTENCY_HEADER
 from penstock.storage.legacy.codec import BadRecord
+from penstock.storage.legacy.kafka_jr import IDEMPOTENCY_HEADER
+from penstock.storage.legacy.layout import FORMATS
 
 ORDERS = TopicPartition("orders", 2)
 MINIKAFKA = FORMATS["minikafka"].codec(ORDERS)

@@ -8,9 +8,9 @@ from tests.storage.legacy.old_files import encode, new_disk, path_in, put, some_
 
 from penstock.base.ids import TopicPartition
 from penstock.records import Record
-from penstock.storage.legacy import FORMATS, CorruptSource, OffsetsOutOfOrder
 from penstock.storage.legacy.codec import RECORD_BYTES_MAX
-from penstock.storage.legacy.layout import find_topics
+from penstock.storage.legacy.errors import CorruptSource, OffsetsOutOfOrder
+from penstock.storage.legacy.layout import FORMATS, find_topics
 from penstock.storage.legacy.reader import JUMP_MAX, STEP_BYTES, PartitionReader
 from penstock.vfs import File, Vfs
 

@@ -24,14 +24,11 @@ from tests.storage.legacy.old_files import (
 from penstock.base.ids import TopicPartition
 from penstock.base.settings import LogSettings
 from penstock.records import BatchBuilder, Codec, Record, end_txn_marker
-from penstock.storage.legacy import (
-    FORMATS,
-    IDEMPOTENCY_HEADER,
-    CorruptSource,
-    LegacyError,
-    export_directory,
-    import_directory,
-)
+from penstock.storage.legacy.errors import CorruptSource, LegacyError
+from penstock.storage.legacy.exporter import export_directory
+from penstock.storage.legacy.importer import import_directory
+from penstock.storage.legacy.kafka_jr import IDEMPOTENCY_HEADER
+from penstock.storage.legacy.layout import FORMATS
 from penstock.vfs import MemoryDisk, RealDisk, read_file
 
 NAMES = list(FORMATS)

@@ -17,20 +17,3 @@ state              what the parts share               sessions         the time 
                                                       migration        one protocol to the other
                                                       replaying        what its records do
 """
-
-from .coordinator import GroupCoordinator
-from .requests import refusal, write_error, write_refusal
-from .settings import GroupSettings, Topic, Topics
-from .write import GroupWrite, Producer
-
-__all__ = [
-    "GroupCoordinator",
-    "GroupSettings",
-    "GroupWrite",
-    "Producer",
-    "Topic",
-    "Topics",
-    "refusal",
-    "write_error",
-    "write_refusal",
-]

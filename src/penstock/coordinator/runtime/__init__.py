@@ -9,9 +9,3 @@ coordinator_log       that partition: read once, then appended to
 write_timeouts        how long a request waits for a write
 group_settings, image_topics   settings and topics as group coordinators read them
 """
-
-from penstock.coordinator.runtime.group_service import GroupCoordinatorService
-from penstock.coordinator.runtime.transaction_markers import MarkerWriter
-from penstock.coordinator.runtime.transaction_service import TransactionCoordinatorService
-
-__all__ = ["GroupCoordinatorService", "MarkerWriter", "TransactionCoordinatorService"]

@@ -12,7 +12,7 @@ from penstock.base.hashing import partition_for
 from penstock.base.world import World
 from penstock.coordinator.runtime.coordinator_log import CoordinatorLog
 from penstock.coordinator.runtime.coordinator_shard import CoordinatorShard
-from penstock.metadata import ClusterImage
+from penstock.metadata.image import ClusterImage
 from penstock.replica import Replicas
 
 S = TypeVar("S", bound=CoordinatorShard)

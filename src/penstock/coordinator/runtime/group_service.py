@@ -18,7 +18,7 @@ from penstock.base.ids import TimestampMs
 from penstock.base.outcome import Outcome
 from penstock.base.promise import Promise
 from penstock.base.world import World
-from penstock.coordinator.groups import GroupCoordinator, refusal, write_error, write_refusal
+from penstock.coordinator.groups.coordinator import GroupCoordinator
 from penstock.coordinator.groups.offset_store import CommittedOffset, OffsetRecord
 from penstock.coordinator.groups.requests import (
     ForgetPartitions,
@@ -26,6 +26,9 @@ from penstock.coordinator.groups.requests import (
     ListReply,
     OffsetCommit,
     Request,
+    refusal,
+    write_error,
+    write_refusal,
 )
 from penstock.coordinator.groups.schemas import GroupMetadataKey, Key, LegacyOffsetCommitKey, OffsetCommitKey
 from penstock.coordinator.runtime.coordinator_log import CoordinatorLog, KeyValue
@@ -33,8 +36,9 @@ from penstock.coordinator.runtime.coordinator_shard import CoordinatorShard
 from penstock.coordinator.runtime.coordinator_shards import CoordinatorShards
 from penstock.coordinator.runtime.group_settings import group_settings
 from penstock.coordinator.runtime.image_topics import ImageTopics
-from penstock.metadata import BrokerSettings, ClusterImage, ImageDelta
-from penstock.metadata.configs import broker_setting
+from penstock.metadata.configs import BrokerSettings, broker_setting
+from penstock.metadata.delta import ImageDelta
+from penstock.metadata.image import ClusterImage
 from penstock.records import RecordBatch
 from penstock.replica import Replicas
 from penstock.replica.deposed_leader import may_be_outdated

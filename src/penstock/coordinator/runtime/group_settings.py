@@ -1,8 +1,8 @@
 """The settings of group coordinators, from the broker's and the cluster's configuration."""
 
-from penstock.coordinator.groups import GroupSettings
-from penstock.metadata import BrokerSettings, ClusterImage
-from penstock.metadata.configs import broker_setting
+from penstock.coordinator.groups.settings import GroupSettings
+from penstock.metadata.configs import BrokerSettings, broker_setting
+from penstock.metadata.image import ClusterImage
 
 
 def group_settings(image: ClusterImage, settings: BrokerSettings) -> GroupSettings:

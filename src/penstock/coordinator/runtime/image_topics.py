@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from penstock.metadata import ClusterImage
-from penstock.metadata import Topic as ImageTopic
+from penstock.metadata.image import ClusterImage
+from penstock.metadata.image import Topic as ImageTopic
 
 _NO_RACKS: frozenset[str] = frozenset()
 

@@ -16,9 +16,9 @@ from penstock.base.ids import TopicPartition
 from penstock.base.promise import Promise
 from penstock.base.world import World
 from penstock.coordinator.runtime.group_service import OFFSETS_TOPIC, GroupCoordinatorService
-from penstock.coordinator.transactions import Markers
+from penstock.coordinator.transactions.requests import Markers
 from penstock.coordinator.transactions.state import EPOCH_BUMP_VERSION
-from penstock.metadata import ClusterImage
+from penstock.metadata.image import ClusterImage
 from penstock.records import end_txn_marker
 from penstock.replica import ALL_IN_SYNC, Partition, Replicas
 from penstock.replica.broker_client import BrokerClient

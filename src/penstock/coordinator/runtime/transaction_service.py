@@ -19,7 +19,11 @@ from penstock.coordinator.runtime.coordinator_log import CoordinatorLog
 from penstock.coordinator.runtime.coordinator_shard import CoordinatorShard
 from penstock.coordinator.runtime.coordinator_shards import CoordinatorShards
 from penstock.coordinator.runtime.transaction_markers import MarkerWriter
-from penstock.coordinator.transactions import (
+from penstock.coordinator.transactions.codes import for_failed_write
+from penstock.coordinator.transactions.coordinator import TransactionCoordinator
+from penstock.coordinator.transactions.decisions import Settings
+from penstock.coordinator.transactions.overview import list_transactions
+from penstock.coordinator.transactions.requests import (
     Described,
     DescribeTransaction,
     EndTxn,
@@ -32,15 +36,11 @@ from penstock.coordinator.transactions import (
     ProducerReply,
     Reply,
     Request,
-    Settings,
-    TransactionCoordinator,
     VerifyPartitions,
     VerifyReply,
 )
-from penstock.coordinator.transactions.codes import for_failed_write
-from penstock.coordinator.transactions.overview import list_transactions
-from penstock.metadata import BrokerSettings, ClusterImage
-from penstock.metadata.configs import broker_setting
+from penstock.metadata.configs import BrokerSettings, broker_setting
+from penstock.metadata.image import ClusterImage
 from penstock.records import RecordBatch
 from penstock.replica import Replicas
 from penstock.replica.deposed_leader import may_be_outdated

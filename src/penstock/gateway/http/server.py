@@ -10,8 +10,8 @@ from penstock.gateway.http.protocol.request_parser import BodyRoom
 from penstock.gateway.http.protocol.routing import Router
 from penstock.gateway.shared.wire import Wire
 from penstock.handlers.support.context import Context
-from penstock.metadata import ClusterImage
 from penstock.metadata.configs import broker_setting
+from penstock.metadata.image import ClusterImage
 
 BATCHES_MAX = 16
 """How many batches of `message.max.bytes` a body may carry: a call may write to several partitions."""

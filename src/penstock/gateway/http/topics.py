@@ -20,7 +20,6 @@ from penstock.gateway.shared.controller_call import allow, check, decide
 from penstock.gateway.shared.topics import find_topic
 from penstock.handlers.support.context import AclResourceType, Context, Operation
 from penstock.handlers.support.internal_topics import INTERNAL_TOPICS
-from penstock.metadata import Topic
 from penstock.metadata.configs import broker_setting
 from penstock.metadata.controller.requests import (
     CreatePartitions,
@@ -31,6 +30,7 @@ from penstock.metadata.controller.requests import (
     Result,
 )
 from penstock.metadata.controller.topics import NAME_LENGTH_MAX, PARTITIONS_MAX
+from penstock.metadata.image import Topic
 from penstock.replica.partition import NO_LEADER
 
 LISTED: Final = 1_000

@@ -26,9 +26,9 @@ from penstock.gateway.idempotency.topic_files import (
 )
 from penstock.gateway.idempotency.topic_keys import FAILURES_MAX, TopicKeys
 from penstock.handlers.support.context import Context
-from penstock.metadata import Resource, ResourceType, Result, Topic
 from penstock.metadata.configs import broker_setting
-from penstock.metadata.controller.requests import ConfigChange, ConfigOp, IncrementalAlterConfigs
+from penstock.metadata.controller.requests import ConfigChange, ConfigOp, IncrementalAlterConfigs, Result
+from penstock.metadata.image import Resource, ResourceType, Topic
 from penstock.storage import Log
 from penstock.vfs import read_file, remove_tree, replace_file
 

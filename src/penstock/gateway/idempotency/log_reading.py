@@ -21,7 +21,7 @@ from penstock.base.promise import Promise
 from penstock.base.world import Timer
 from penstock.gateway.idempotency.keyfile import HEADER, digest_of
 from penstock.gateway.idempotency.topic_files import Manifest, Shared, TopicFiles, sound_end
-from penstock.metadata import Topic
+from penstock.metadata.image import Topic
 from penstock.records import RecordBatch, iter_batches
 from penstock.replica import Partition
 from penstock.storage import Log

@@ -24,7 +24,7 @@ from penstock.coordinator.groups.requests import (
 from penstock.gateway.peer_rpc.coordinators import ask_group
 from penstock.gateway.shared.topics import ensure_offsets_topic
 from penstock.handlers.support.context import Context
-from penstock.metadata import Topic
+from penstock.metadata.image import Topic
 
 WAIT_MS_MAX = 10_000
 """How long to wait for a coordinator that is not available yet."""

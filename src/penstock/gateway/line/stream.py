@@ -28,8 +28,8 @@ from penstock.gateway.peer_rpc.routed_partition import RoutedPartition, find_par
 from penstock.gateway.shared.reading import Portion, read, within
 from penstock.gateway.shared.topics import find_topic
 from penstock.handlers.support.context import Context
-from penstock.metadata import Topic
 from penstock.metadata.controller.topics import check_name
+from penstock.metadata.image import Topic
 from penstock.records import Record
 
 PORTION_BYTES = 64 * 1024

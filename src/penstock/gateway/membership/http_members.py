@@ -22,7 +22,6 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.promise import Promise
 from penstock.base.steps import Steps, sleep
 from penstock.base.world import Timer
-from penstock.coordinator.groups import GroupCoordinator
 from penstock.coordinator.groups.consumer.group import ConsumerGroup
 from penstock.coordinator.groups.consumer.member import (
     HTTP_CLIENT_ID,
@@ -31,6 +30,7 @@ from penstock.coordinator.groups.consumer.member import (
     ConsumerMember,
     as_partitions,
 )
+from penstock.coordinator.groups.coordinator import GroupCoordinator
 from penstock.coordinator.groups.requests import ConsumerGroupHeartbeat, ConsumerHeartbeatReply
 from penstock.gateway.membership.rights import member_of
 from penstock.gateway.shared.topics import ensure_offsets_topic

@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset
 from penstock.base.steps import Steps, sleep
-from penstock.coordinator.groups import GroupCoordinator
 from penstock.coordinator.groups.consumer.member import ConsumerMember
+from penstock.coordinator.groups.coordinator import GroupCoordinator
 from penstock.coordinator.groups.requests import (
     CommittedPartition,
     OffsetCommit,

@@ -6,12 +6,12 @@ it, and offsets are committed in the owner's name.
 
 from collections.abc import Sequence
 
-from penstock.coordinator.groups import GroupCoordinator
 from penstock.coordinator.groups.classic.group import ClassicGroup
 from penstock.coordinator.groups.consumer.group import ConsumerGroup
 from penstock.coordinator.groups.consumer.member import ConsumerMember
+from penstock.coordinator.groups.coordinator import GroupCoordinator
 from penstock.gateway.peer_rpc.messages import Assignments, Conflict
-from penstock.metadata import ClusterImage
+from penstock.metadata.image import ClusterImage
 
 __all__ = ["Assignments", "Conflict", "assignments_of", "check_reader", "committer", "is_live", "member_of"]
 

@@ -9,7 +9,7 @@ from typing import Final
 from penstock.base.steps import Steps, next_tick
 from penstock.gateway.shared.exposition import Page
 from penstock.handlers.support.context import Context
-from penstock.metadata import Broker, Partition
+from penstock.metadata.image import Broker, Partition
 from penstock.metadata.records import NO_LEADER
 
 ROLES: Final = (

@@ -6,7 +6,7 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.steps import Steps
 from penstock.handlers.support.context import CLUSTER_NAME, AclResourceType, Context, Operation, Session
 from penstock.handlers.support.controller_call import default_wait_ms, submit
-from penstock.metadata import Result
+from penstock.metadata.controller.requests import Result
 
 _DENIED = {
     AclResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,

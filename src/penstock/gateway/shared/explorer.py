@@ -22,8 +22,8 @@ from penstock.gateway.shared.controller_call import allow, check, decide
 from penstock.gateway.shared.new_records import append
 from penstock.gateway.shared.topics import find_topic
 from penstock.handlers.support.context import AclResourceType, Context, Operation, Session
-from penstock.metadata import Topic
 from penstock.metadata.controller.requests import CreateTopics, NewTopic
+from penstock.metadata.image import Topic
 from penstock.records import build_batch
 from penstock.storage import Appended
 

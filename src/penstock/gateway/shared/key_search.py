@@ -21,7 +21,7 @@ from penstock.gateway.peer_rpc.messages import FindKeys, KeyPlaces
 from penstock.gateway.peer_rpc.retry import PATIENCE_MS, RETRIABLE, RETRY_MS
 from penstock.gateway.shared.new_records import RecordPosition
 from penstock.handlers.support.context import Context
-from penstock.metadata import Topic
+from penstock.metadata.image import Topic
 from penstock.wire.peers import PeerFailed
 
 logger = logging.getLogger(__name__)

@@ -14,9 +14,9 @@ from penstock.base.ids import Offset, TopicPartition, uuid_text
 from penstock.base.steps import Steps, beside
 from penstock.gateway.shared.topics import find_topic
 from penstock.handlers.support.context import Context
-from penstock.metadata import Broker, Resource, ResourceType, Topic, describe, log_settings
-from penstock.metadata import Partition as Placement
-from penstock.metadata.configs import Source, min_insync_replicas
+from penstock.metadata.configs import Source, describe, log_settings, min_insync_replicas
+from penstock.metadata.image import Broker, Resource, ResourceType, Topic
+from penstock.metadata.image import Partition as Placement
 from penstock.replica import Partition
 from penstock.storage import StorageError
 from penstock.storage.findings import OFFSET_ENTRY, TIME_ENTRY

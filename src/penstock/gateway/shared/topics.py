@@ -5,10 +5,10 @@ from penstock.base.steps import Steps
 from penstock.gateway.shared.controller_call import check, decide
 from penstock.handlers.support.context import Context
 from penstock.handlers.support.internal_topics import INTERNAL_TOPICS, OFFSETS_TOPIC, automatic_topic
-from penstock.metadata import Topic
 from penstock.metadata.configs import broker_flag
 from penstock.metadata.controller.requests import CreateTopics, NewTopic
 from penstock.metadata.controller.topics import check_name
+from penstock.metadata.image import Topic
 
 
 def find_topic(context: Context, name: str) -> Topic:

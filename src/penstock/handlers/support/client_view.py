@@ -4,8 +4,8 @@ from functools import cached_property
 from typing import Final, NamedTuple
 
 from penstock.base.errors import ErrorCode
-from penstock.metadata import Broker, Partition
 from penstock.metadata.ids import DIRECTORY_LOST, DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED
+from penstock.metadata.image import Broker, Partition
 from penstock.metadata.records import Ids
 
 from .context import Context, Endpoint, Session

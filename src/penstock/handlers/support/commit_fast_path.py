@@ -16,7 +16,7 @@ from penstock.base.metrics import Meter, RequestStart
 from penstock.base.promise import Promise
 from penstock.coordinator.groups.requests import CommittedPartition, OffsetCommit, PartitionsReply
 from penstock.coordinator.runtime.group_service import GroupShard
-from penstock.metadata import ClusterImage
+from penstock.metadata.image import ClusterImage
 from penstock.wire import Api, Piece, RequestHeader
 from penstock.wire.commits import CommitPattern, commit_pattern, may_repeat
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import Uuid
 from penstock.coordinator.groups.requests import CommittedPartition, OffsetCommit
-from penstock.metadata import NO_UUID
+from penstock.records.structs import NO_UUID
 
 from .context import AclResourceType, Call, Context, Operation
 from .controller_call import wait_ms_of

@@ -17,15 +17,14 @@ from penstock.base.promise import Promise
 from penstock.base.world import World
 from penstock.handlers.support.connection_state import ConnectionState
 from penstock.handlers.support.response_builder import ResponseBuilder
-from penstock.metadata import Broker, BrokerSettings, ClusterImage
+from penstock.metadata.configs import BrokerSettings
 from penstock.metadata.controller.port import ControllerPort
+from penstock.metadata.image import Broker, ClusterImage
 
 if TYPE_CHECKING:
-    from penstock.coordinator.runtime import (
-        GroupCoordinatorService,
-        MarkerWriter,
-        TransactionCoordinatorService,
-    )
+    from penstock.coordinator.runtime.group_service import GroupCoordinatorService
+    from penstock.coordinator.runtime.transaction_markers import MarkerWriter
+    from penstock.coordinator.runtime.transaction_service import TransactionCoordinatorService
     from penstock.handlers.producer_ids import ProducerIds
     from penstock.handlers.support.fetch_sessions import FetchSessions
     from penstock.raft.describe import QuorumDescription

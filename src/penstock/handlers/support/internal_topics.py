@@ -1,8 +1,8 @@
 """Internal topics, and how topics are created on first use."""
 
-from penstock.metadata import ClusterImage
 from penstock.metadata.configs import BrokerSettings, broker_setting
 from penstock.metadata.controller.requests import NewTopic
+from penstock.metadata.image import ClusterImage
 
 OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"

@@ -23,7 +23,7 @@ from penstock.handlers.support.produce_admission import admit, batch_error
 from penstock.handlers.support.produce_one import NEVER_FLUSHED, refuse, write_one
 from penstock.handlers.support.produce_writers import AcksOneReply, Reply, refusal
 from penstock.handlers.support.replies import NO_REPLY, NoReply
-from penstock.metadata import ClusterImage
+from penstock.metadata.image import ClusterImage
 from penstock.records import DECOMPRESSED_BYTES_MAX, HEADER, HEADER_BYTES, LOG_OVERHEAD
 from penstock.records.batch import ATTRIBUTES_AT, LENGTH_MIN, MAGIC
 from penstock.records.checksum import crc32c

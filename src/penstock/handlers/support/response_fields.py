@@ -8,8 +8,8 @@ from uuid import UUID
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Uuid
-from penstock.metadata import NO_UUID
-from penstock.metadata.controller import Result
+from penstock.metadata.controller.requests import Result
+from penstock.records.structs import NO_UUID
 
 from .context import CLUSTER_NAME, AclResourceType, Context, Operation, Session
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TopicPartition
 from penstock.base.promise import Promise
-from penstock.coordinator.transactions import AddPartitions, VerifyPartitions, VerifyReply
+from penstock.coordinator.transactions.requests import AddPartitions, VerifyPartitions, VerifyReply
 from penstock.wire import Api
 from penstock.wire.request import Request, through_kio
 

@@ -21,8 +21,8 @@ from typing import Final, NamedTuple, TypeAlias
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TopicPartition
 from penstock.base.promise import Promise
-from penstock.coordinator.transactions import AddPartitions, ProducerEpoch, VerifyPartitions
 from penstock.coordinator.transactions.codes import adds_partitions, for_write
+from penstock.coordinator.transactions.requests import AddPartitions, ProducerEpoch, VerifyPartitions
 from penstock.coordinator.transactions.state import EPOCH_BUMP_VERSION
 from penstock.metadata.configs import broker_flag
 from penstock.records.batch import (

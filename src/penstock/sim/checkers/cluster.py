@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 
 from penstock.base.ids import LeaderEpoch, Offset, TopicPartition, Uuid
-from penstock.metadata import EMPTY, AnyRecord, ClusterImage
+from penstock.metadata.image import EMPTY, ClusterImage
+from penstock.metadata.records import AnyRecord
 from penstock.sim.checkers.cluster_history import (
     HighWatermark,
     ImageLoaded,

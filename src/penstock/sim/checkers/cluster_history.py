@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from penstock.base.ids import LeaderEpoch, Offset, TopicPartition, Uuid
-from penstock.metadata import AnyRecord, ClusterImage
+from penstock.metadata.image import ClusterImage
+from penstock.metadata.records import AnyRecord
 
 
 class QuorumLeaderFound(NamedTuple):

@@ -1,6 +1,6 @@
 """Finds partition directories on a node's disk that the cluster image does not place there."""
 
-from penstock.metadata import ClusterImage
+from penstock.metadata.image import ClusterImage
 from penstock.sim.checkers.disks import DATA
 from penstock.storage import names
 from penstock.storage.checkpoints import decode_partition_metadata

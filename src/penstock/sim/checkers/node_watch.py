@@ -9,7 +9,8 @@ from typing import NamedTuple
 from penstock.base.ids import LeaderEpoch, Offset, TopicPartition, Uuid
 from penstock.base.world import World
 from penstock.coordinator.runtime.group_service import OFFSETS_TOPIC, GroupShard
-from penstock.metadata import AnyRecord, ClusterImage
+from penstock.metadata.image import ClusterImage
+from penstock.metadata.records import AnyRecord
 from penstock.replica.partition import Partition
 from penstock.server.config import NodeConfig
 from penstock.server.node import Node

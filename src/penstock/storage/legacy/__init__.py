@@ -9,25 +9,3 @@
 
 `docs/decisions/0002-older-layouts.md` has the mapping and its reasons.
 """
-
-from .errors import CorruptSource, LegacyError, OffsetsOutOfOrder
-from .exporter import ExportReport, export_directory
-from .importer import ImportReport, import_directory
-from .kafka_jr import IDEMPOTENCY_HEADER
-from .layout import FORMATS, Format, find_topics
-from .reader import Damage
-
-__all__ = [
-    "FORMATS",
-    "IDEMPOTENCY_HEADER",
-    "CorruptSource",
-    "Damage",
-    "ExportReport",
-    "Format",
-    "ImportReport",
-    "LegacyError",
-    "OffsetsOutOfOrder",
-    "export_directory",
-    "find_topics",
-    "import_directory",
-]

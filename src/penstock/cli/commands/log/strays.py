@@ -21,7 +21,7 @@ from penstock.cli.options import Json
 from penstock.cli.output import Refused, print_json
 from penstock.cli.stray_table import as_document, print_strays
 from penstock.controlplane.metadata_opening import PARTITION, MetadataLogOpener
-from penstock.metadata import ClusterImage, Topic
+from penstock.metadata.image import ClusterImage, Topic
 from penstock.storage import LogDirectory, open_directory
 from penstock.storage import names as dirs
 from penstock.storage.strays import Stray, find_strays, make_of_topic

@@ -21,16 +21,10 @@ from penstock.cli.output import complain, print_json, progress_of
 from penstock.storage.directory import LogDirectory, open_directory
 from penstock.storage.errors import CorruptLog
 from penstock.storage.layout import layout_of
-from penstock.storage.legacy import (
-    FORMATS,
-    CorruptSource,
-    ExportReport,
-    ImportReport,
-    LegacyError,
-    export_directory,
-    find_topics,
-    import_directory,
-)
+from penstock.storage.legacy.errors import CorruptSource, LegacyError
+from penstock.storage.legacy.exporter import ExportReport, export_directory
+from penstock.storage.legacy.importer import ImportReport, import_directory
+from penstock.storage.legacy.layout import FORMATS, find_topics
 from penstock.vfs import RealDisk
 
 LINES_MAX = 20

@@ -17,8 +17,8 @@ from penstock.gateway.peer_rpc.routed_partition import RoutedPartition, find_par
 from penstock.gateway.shared.controller_call import allow
 from penstock.gateway.shared.topics import find_topic
 from penstock.handlers.support.context import AclResourceType, Context, Operation
-from penstock.metadata import Topic
 from penstock.metadata.controller.topics import NAME_LENGTH_MAX
+from penstock.metadata.image import Topic
 
 TOPIC_NAME: Final = (
     "^([a-zA-Z0-9_-]|[.][a-zA-Z0-9_-]|[.][.][a-zA-Z0-9._-])[a-zA-Z0-9._-]*$"  # not a dot, nor two of them

@@ -17,7 +17,6 @@ from msgspec import Meta
 from penstock.base.settings import BadSetting
 from penstock.gateway.http.protocol.messages import HttpError
 from penstock.gateway.http.protocol.parameters import one_of, whole_numbers
-from penstock.metadata import ALL_BROKERS, Resource, ResourceType
 from penstock.metadata.config_table import (
     BROKER_SETTINGS,
     INT64_MAX,
@@ -27,6 +26,7 @@ from penstock.metadata.config_table import (
     Setting,
 )
 from penstock.metadata.configs import check, validate
+from penstock.metadata.image import ALL_BROKERS, Resource, ResourceType
 
 SettingValue = str | int | float | bool
 
