@@ -106,6 +106,13 @@ REQUESTS: dict[str, Any] = {
     "a feature, only looked at": r.UpdateFeatures(
         (r.FeatureUpdate("group.version", 0, r.UpgradeType.UNSAFE_DOWNGRADE),), validate_only=True
     ),
+    "users with passwords": r.AlterScramUsers(
+        (r.ScramDeletion("nobody", 1),),
+        (
+            r.ScramUpsertion("alice", 1, 4096, b"salt", b"salted"),
+            r.ScramUpsertion("bob", 9, 4096, b"salt", b"salted"),
+        ),
+    ),
     "a broker registers": registration(),
     "a broker of another cluster": registration(cluster_id="another"),
     "a broker that is there": registration(broker_id=1, log_dirs=(uuid(1),)),

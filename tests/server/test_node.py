@@ -18,7 +18,6 @@ from penstock.metadata.records import (
     ClientQuotaRecord,
     ConfigRecord,
     DelegationTokenRecord,
-    UserScramCredentialRecord,
 )
 from penstock.records import build_batch
 from penstock.storage import DirectoryRefused, open_directory
@@ -264,7 +263,6 @@ def test_a_node_that_stood_still_does_not_fence_itself(
 
 
 SECRETS = {
-    "SCRAM": UserScramCredentialRecord(name="alice", mechanism=1),
     "delegation tokens": DelegationTokenRecord(owner="User:alice", token_id="t"),
     "ACLs": AccessControlEntryRecord(id=bytes(16), resource_name="orders"),
 }

@@ -308,6 +308,36 @@ def _update_features(request: r.UpdateFeatures, wait_ms: float) -> Request[Any]:
     return wire_request(Api.UPDATE_FEATURES, 1, build, parse)
 
 
+# -- users ---------------------------------------------------------------------------------------------
+
+
+def _alter_scram_users(request: r.AlterScramUsers) -> Request[Any]:
+    def build(make: Any) -> Any:
+        return make.AlterUserScramCredentialsRequest(
+            deletions=tuple(
+                make.ScramCredentialDeletion(name=each.user, mechanism=each.mechanism)
+                for each in request.deletions
+            ),
+            upsertions=tuple(
+                make.ScramCredentialUpsertion(
+                    name=each.user,
+                    mechanism=each.mechanism,
+                    iterations=each.iterations,
+                    salt=each.salt,
+                    salted_password=each.salted_password,
+                )
+                for each in request.upsertions
+            ),
+        )
+
+    def parse(response: Any) -> dict[str, Result]:
+        results = {row.user: result_of(row) for row in response.results}
+        check_is_controller(results.values())
+        return {user: results.get(user, MISSING_RESULT) for user in request.users}
+
+    return wire_request(Api.ALTER_USER_SCRAM_CREDENTIALS, 0, build, parse)
+
+
 _WITH_TIMEOUT: Final[dict[type, Callable[[Any, float], Request[Any]]]] = {
     r.CreateTopics: _create_topics,
     r.DeleteTopics: _delete_topics,
@@ -322,6 +352,7 @@ _WITH_TIMEOUT: Final[dict[type, Callable[[Any, float], Request[Any]]]] = {
 _WITHOUT_TIMEOUT: Final[dict[type, Callable[[Any], Request[Any]]]] = {
     r.AlterConfigs: _alter_configs,
     r.IncrementalAlterConfigs: _incremental_alter_configs,
+    r.AlterScramUsers: _alter_scram_users,
     r.RegisterBroker: brokers.register_broker,
     r.BrokerHeartbeat: brokers.broker_heartbeat,
     r.AlterPartition: brokers.alter_partition,

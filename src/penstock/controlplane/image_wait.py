@@ -11,7 +11,7 @@ from typing import Any, Final
 from penstock.base.errors import ErrorCode
 from penstock.metadata.controller import requests as r
 from penstock.metadata.controller.requests import Result
-from penstock.metadata.image import ClusterImage
+from penstock.metadata.image import ClusterImage, ScramUser
 from penstock.metadata.records import NO_LEADER
 from penstock.records.structs import NO_UUID
 
@@ -90,6 +90,18 @@ def _forgotten(request: r.UnregisterBroker, _: None, image: ClusterImage) -> boo
     return request.broker_id not in image.brokers
 
 
+def _users_altered(request: r.AlterScramUsers, reply: dict[str, Result], image: ClusterImage) -> bool:
+    def is_set(each: r.ScramUpsertion) -> bool:
+        found = image.scram_users.get(ScramUser(each.mechanism, each.user))
+        return found is not None and found.salt == each.salt
+
+    return all(
+        ScramUser(each.mechanism, each.user) not in image.scram_users
+        for each in request.deletions
+        if _is_done(reply[each.user])
+    ) and all(is_set(each) for each in request.upsertions if _is_done(reply[each.user]))
+
+
 _CHECKS: Final[dict[type, Callable[[Any, Any, ClusterImage], bool]]] = {
     r.CreateTopics: _created,
     r.DeleteTopics: _deleted,
@@ -98,5 +110,6 @@ _CHECKS: Final[dict[type, Callable[[Any, Any, ClusterImage], bool]]] = {
     r.AlterConfigs: _set_whole,
     r.IncrementalAlterConfigs: _set_each,
     r.UpdateFeatures: _moved,
+    r.AlterScramUsers: _users_altered,
     r.UnregisterBroker: _forgotten,
 }

@@ -12,14 +12,12 @@ from penstock.metadata.records import (
     AnyRecord,
     ClientQuotaRecord,
     DelegationTokenRecord,
-    UserScramCredentialRecord,
 )
 
 logger = logging.getLogger(__name__)
 
 _ACCESS_CONTROL: Final[dict[type[AnyRecord], str]] = {
     AccessControlEntryRecord: "ACLs, which are not enforced",
-    UserScramCredentialRecord: "users with passwords (SCRAM), which are not checked",
     DelegationTokenRecord: "delegation tokens, which are not checked",
 }
 """Access control that is not enforced, with the words for the error message."""

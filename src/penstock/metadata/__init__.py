@@ -9,6 +9,7 @@ image            the cluster at one offset            elections       leader and
 replay           applies records to an image          brokers         registration, heartbeats, fencing
 snapshot         an image as records                  configs         changes of settings
 delta            changes between two images           features        changes of feature levels
+scram            keys of users with passwords         scram_users     changes of users with passwords
 configs          effective settings                   producer_ids    allocation of blocks
 config_table     settings by Kafka's names            balancing       preferred leaders
 bootstrap        records of a new cluster             reassignments   moves of replicas

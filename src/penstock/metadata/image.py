@@ -4,7 +4,7 @@ An image is immutable. `replay` returns the image after some records, which shar
 one, so that readers may keep any image. `records` returns the records that rebuild it: the contents of a snapshot.
 `delta` has the changes between two images.
 
-Records of kinds that are not implemented (ACLs, SCRAM credentials, quotas, delegation tokens, records of later Kafka
+Records of kinds that are not implemented (ACLs, quotas, delegation tokens, records of later Kafka
 versions) are kept, also in snapshots, so that no node loses them.
 """
 
@@ -17,7 +17,17 @@ from typing import NamedTuple
 from penstock.base.ids import LeaderEpoch, Offset, Uuid
 
 from .maps import FrozenMap
-from .records import NO_LEADER, RECOVERED, AnyRecord, Endpoint, Ids, SupportedFeature, UnknownRecord, Uuids
+from .records import (
+    NO_LEADER,
+    RECOVERED,
+    AnyRecord,
+    Endpoint,
+    Ids,
+    SupportedFeature,
+    UnknownRecord,
+    UserScramCredentialRecord,
+    Uuids,
+)
 from .versions import ELR_FEATURE, METADATA_VERSION, METADATA_VERSION_MIN
 
 
@@ -36,6 +46,12 @@ class Resource(NamedTuple):
     type: int
     name: str
     """Name of a topic or id of a broker; empty for the default of all brokers."""
+
+
+class ScramUser(NamedTuple):
+    mechanism: int
+    """A `scram.ScramMechanism`, by its number in the protocol."""
+    name: str
 
 
 def collision_key(topic: str) -> str | None:
@@ -147,6 +163,8 @@ class ClusterImage:
     next_producer_id: int = 0
     cluster_id: str = ""
     """The id of the cluster; empty if the log does not have it."""
+    scram_users: FrozenMap[ScramUser, UserScramCredentialRecord] = FrozenMap()  # noqa: RUF009
+    """Credentials of users that log in with SCRAM."""
     kept: FrozenMap[tuple[object, ...], AnyRecord] = FrozenMap()  # noqa: RUF009
     """Records of kinds that are not implemented, by their key."""
     unknown: tuple[UnknownRecord, ...] = ()

@@ -194,6 +194,13 @@ class UserScramCredentialRecord(MetadataRecord):
     server_key: bytes = wire(BYTES)
     iterations: int = wire(INT32)
 
+    def __repr__(self) -> str:
+        """Without the keys, which are secrets."""
+        return (
+            f"UserScramCredentialRecord(version={self.version!r}, name={self.name!r}, mechanism={self.mechanism!r}, "
+            f"iterations={self.iterations!r})"
+        )
+
 
 class FeatureLevelRecord(MetadataRecord):
     KEY: ClassVar = 12

@@ -21,6 +21,7 @@ from .image import (
     Partition,
     Resource,
     ResourceType,
+    ScramUser,
     Topic,
     collision_key,
 )
@@ -42,6 +43,7 @@ class ImageDraft:
         self._collisions = Draft(image.collisions)
         self._partitions: dict[Uuid, Draft[int, Partition]] = {}
         self._configs = Draft(image.configs)
+        self._scram_users = Draft(image.scram_users)
         self._kept = Draft(image.kept)
         self._unknown = list(image.unknown)
         self._next_producer_id = image.next_producer_id
@@ -84,6 +86,7 @@ class ImageDraft:
             configs=self._configs.freeze(),
             next_producer_id=self._next_producer_id,
             cluster_id=self._cluster_id,
+            scram_users=self._scram_users.freeze(),
             kept=self._kept.freeze(),
             unknown=tuple(self._unknown),
             transaction=None if self._transaction is None else tuple(self._transaction),
@@ -249,7 +252,7 @@ class ImageDraft:
                     cleared = s.PartitionChangeRecord(eligible_leader_replicas=(), last_known_elr=())
                     partitions.set(number, merge(partition, cleared))
 
-    # Settings, and what is only kept.
+    # Settings, users, and what is only kept.
 
     def _config(self, record: s.ConfigRecord) -> None:
         resource = Resource(record.resource_type, record.resource_name)
@@ -262,6 +265,12 @@ class ImageDraft:
             self._configs.set(resource, values)
         else:
             self._configs.remove(resource)
+
+    def _scram_user(self, record: s.UserScramCredentialRecord) -> None:
+        self._scram_users.set(ScramUser(record.mechanism, record.name), record)
+
+    def _remove_scram_user(self, record: s.RemoveUserScramCredentialRecord) -> None:
+        self._scram_users.remove(ScramUser(record.mechanism, record.name))
 
     def _keep(self, record: s.AnyRecord) -> None:
         self._kept.set(_subject(record), record)
@@ -313,8 +322,6 @@ def _subject(record: s.AnyRecord) -> tuple[object, ...]:
     match record:
         case s.AccessControlEntryRecord() | s.RemoveAccessControlEntryRecord():
             return ("acl", record.id)
-        case s.UserScramCredentialRecord() | s.RemoveUserScramCredentialRecord():
-            return ("scram", record.name, record.mechanism)
         case s.ClientQuotaRecord():
             return ("quota", tuple((each.type, each.name) for each in record.entity), record.key)
         case s.DelegationTokenRecord() | s.RemoveDelegationTokenRecord():
@@ -341,8 +348,8 @@ _APPLY: dict[type, Callable[[ImageDraft, Any], None]] = {
     s.ConfigRecord: ImageDraft._config,
     s.AccessControlEntryRecord: ImageDraft._keep,
     s.RemoveAccessControlEntryRecord: ImageDraft._drop,
-    s.UserScramCredentialRecord: ImageDraft._keep,
-    s.RemoveUserScramCredentialRecord: ImageDraft._drop,
+    s.UserScramCredentialRecord: ImageDraft._scram_user,
+    s.RemoveUserScramCredentialRecord: ImageDraft._remove_scram_user,
     s.ClientQuotaRecord: ImageDraft._quota,
     s.DelegationTokenRecord: ImageDraft._keep,
     s.RemoveDelegationTokenRecord: ImageDraft._drop,

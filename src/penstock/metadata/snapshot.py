@@ -8,12 +8,8 @@ from . import versions as v
 from .image import Broker, ClusterImage, ControllerNode, Partition, Topic
 
 KEPT_BEFORE_PRODUCER_IDS = (s.ClientQuotaRecord,)
-KEPT_AFTER_PRODUCER_IDS = (
-    s.AccessControlEntryRecord,
-    s.UserScramCredentialRecord,
-    s.DelegationTokenRecord,
-    s.ZkMigrationStateRecord,
-)
+KEPT_BEFORE_SCRAM_USERS = (s.AccessControlEntryRecord,)
+KEPT_AFTER_SCRAM_USERS = (s.DelegationTokenRecord, s.ZkMigrationStateRecord)
 
 
 def snapshot_records(image: ClusterImage) -> Iterator[s.AnyRecord]:
@@ -38,7 +34,10 @@ def snapshot_records(image: ClusterImage) -> Iterator[s.AnyRecord]:
     yield from _kept(image, KEPT_BEFORE_PRODUCER_IDS)
     if image.next_producer_id:
         yield s.ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=image.next_producer_id)
-    yield from _kept(image, KEPT_AFTER_PRODUCER_IDS)
+    yield from _kept(image, KEPT_BEFORE_SCRAM_USERS)
+    for _, user in sorted(image.scram_users.entries(), key=lambda each: each[0]):
+        yield user
+    yield from _kept(image, KEPT_AFTER_SCRAM_USERS)
     yield from image.unknown
 
 

@@ -59,6 +59,10 @@ def loses_metadata(old: int, new: int) -> bool:
     return any(low < level <= high for level in RECORD_CHANGES)
 
 
+def has_scram_users(metadata_version: int) -> bool:
+    return metadata_version >= 11
+
+
 def has_directories(metadata_version: int) -> bool:
     return metadata_version >= 17
 

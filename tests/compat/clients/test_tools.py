@@ -6,6 +6,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, ScramMechanism
 from tests.compat.clients.confluent import ConfluentDriver
 from tests.compat.clients.driver import Record, read
 from tests.compat.clients.servers import Server
@@ -80,6 +82,21 @@ def test_kafka_configs_describes_and_alters(tool, confluent: ConfluentDriver, na
     described = tool("configs", *entity, "--describe")
     assert "max.message.bytes=5000" in described
     assert "cleanup.policy=compact,delete" in described
+
+
+def test_kafka_configs_makes_and_removes_scram_users(tool, server: Server) -> None:  # type: ignore[no-untyped-def]
+    entity = ("--entity-type", "users", "--entity-name", "alice")
+    done = tool(
+        "configs", *entity, "--alter", "--add-config", "SCRAM-SHA-256=[iterations=8192,password=s3cret]"
+    )
+    assert "Completed updating config for user alice" in done
+    admin = AdminClient({"bootstrap.servers": server.bootstrap})
+    described = admin.describe_user_scram_credentials(["alice"])["alice"].result(20)
+    [info] = described.scram_credential_infos
+    assert (info.mechanism, info.iterations) == (ScramMechanism.SCRAM_SHA_256, 8192)
+    tool("configs", *entity, "--alter", "--delete-config", "SCRAM-SHA-256")
+    with pytest.raises(KafkaException, match="does not exist"):
+        admin.describe_user_scram_credentials(["alice"])["alice"].result(20)
 
 
 @pytest.mark.long

@@ -10,7 +10,8 @@ from the committed records.
     controller.replay(outcome.records, offset, epoch)
 
 Each kind of request is one function in a module for its role: topics, partitions, reassignments, configs,
-features, brokers, producer ids. None writes anything; only the sessions of brokers change with their heartbeats.
+features, brokers, producer ids, SCRAM users. None writes anything; only the sessions of brokers change with their
+heartbeats.
 """
 
 from __future__ import annotations
@@ -25,7 +26,17 @@ from penstock.metadata.configs import BrokerSettings
 from penstock.metadata.image import ClusterImage
 from penstock.metadata.records import AnyRecord, BrokerRegistrationChangeRecord
 
-from . import balancing, brokers, configs, features, partitions, producer_ids, reassignments, topics
+from . import (
+    balancing,
+    brokers,
+    configs,
+    features,
+    partitions,
+    producer_ids,
+    reassignments,
+    scram_users,
+    topics,
+)
 from . import requests as r
 from .view import ControllerView, Validate
 
@@ -46,6 +57,7 @@ _DECIDE: dict[type, Callable[[ControllerView, Any], Outcome[Any]]] = {
     r.AlterConfigs: configs.alter_configs,
     r.IncrementalAlterConfigs: configs.incremental_alter_configs,
     r.UpdateFeatures: features.update_features,
+    r.AlterScramUsers: scram_users.alter_scram_users,
     r.AllocateProducerIds: producer_ids.allocate_producer_ids,
     r.RegisterController: brokers.register_controller,
 }

@@ -4,6 +4,7 @@ A reply about several resources has a `Result` for each. A `KafkaError` is raise
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import IntEnum
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
@@ -277,6 +278,35 @@ class FenceBroker(NamedTuple):
 
 class UnregisterBroker(NamedTuple):
     broker_id: int
+
+
+class ScramDeletion(NamedTuple):
+    user: str
+    mechanism: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScramUpsertion:
+    """A new password of a user, as SCRAM's salted password."""
+
+    user: str
+    mechanism: int
+    iterations: int
+    salt: bytes = field(repr=False)
+    salted_password: bytes = field(repr=False)
+
+
+class AlterScramUsers(NamedTuple):
+    """The reply is a `Result` for each user. A user may be named once."""
+
+    deletions: tuple[ScramDeletion, ...] = ()
+    upsertions: tuple[ScramUpsertion, ...] = ()
+
+    @property
+    def users(self) -> tuple[str, ...]:
+        """Each user once."""
+        named = [*(each.user for each in self.deletions), *(each.user for each in self.upsertions)]
+        return tuple(dict.fromkeys(named))
 
 
 class RegisterController(NamedTuple):
