@@ -5,9 +5,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from penstock.base.ids import Offset, TopicPartition
-from penstock.sim.checkers.cluster_history import ReplicaRead
 from penstock.sim.checkers.disks import check_disk, read_batches
-from penstock.sim.checkers.history import Audited
+from penstock.sim.checkers.history import Audited, ReplicaRead
 from penstock.sim.checkers.records import Rules
 from penstock.sim.checkers.violation import Violation
 from penstock.storage.layout import layout_of

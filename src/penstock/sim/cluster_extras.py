@@ -3,7 +3,7 @@
 Each extra has its own random stream, so that the rest of the scenario stays the same.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from enum import Enum
 from random import Random
@@ -23,6 +23,9 @@ from penstock.sim.scenario import Scenario, TopicPlan
 from penstock.sim.world.process_world import TRUE
 
 CONTROLLERS = 3
+
+TWO_COPIES = {"min.insync.replicas": "2", "transaction.state.log.min.isr": "2"}
+"""Settings with which at least two replicas have every acknowledged record."""
 
 
 class Extra(Enum):
@@ -106,7 +109,6 @@ def _draw_renewal(rng: Random, name: str, replication: int) -> RenewalPlan:
 
 def _add_bad_sectors(scenario: Scenario, rng: Random) -> Scenario:
     """At least two replicas have every acknowledged record, and no other disk fails: damage can be repaired."""
-    settings = {"min.insync.replicas": "2", "transaction.state.log.min.isr": "2"}
     rereaders = tuple(
         ConsumerPlan(
             f"rereader of {each.name}",
@@ -121,7 +123,7 @@ def _add_bad_sectors(scenario: Scenario, rng: Random) -> Scenario:
     )
     return replace(
         scenario,
-        settings=scenario.settings | settings,
+        settings=scenario.settings | TWO_COPIES,
         has_disk_faults=False,
         rereaders=rereaders,
         cluster=replace(
@@ -137,27 +139,18 @@ def _set_apart(scenario: Scenario, rng: Random) -> Scenario:
     return replace(scenario, cluster=replace(plan, controllers=CONTROLLERS, clocks=(*plan.clocks, *clocks)))
 
 
-def _fill_disks(scenario: Scenario, rng: Random) -> Scenario:
-    return _with_troubles(scenario, rng, (Trouble.FULL,))
-
-
 def _fail_disks(scenario: Scenario, rng: Random) -> Scenario:
     """Records that a disk could not sync may be lost with its process. So at least two replicas have every
     acknowledged record, and no other node is killed until the node has recovered."""
-    settings = {"min.insync.replicas": "2", "transaction.state.log.min.isr": "2"}
     scenario = replace(
         scenario,
-        settings=scenario.settings | settings,
+        settings=scenario.settings | TWO_COPIES,
         cluster=replace(scenario.cluster, power_cuts=PowerCuts.FEW),
     )
-    return _with_troubles(scenario, rng, FAILING)
+    return _with_troubles(scenario, rng, *FAILING)
 
 
-def _slow_disks(scenario: Scenario, rng: Random) -> Scenario:
-    return _with_troubles(scenario, rng, (Trouble.SLOW,))
-
-
-def _with_troubles(scenario: Scenario, rng: Random, troubles: tuple[Trouble, ...]) -> Scenario:
+def _with_troubles(scenario: Scenario, rng: Random, *troubles: Trouble) -> Scenario:
     """Without power cuts, which together with a failing disk could take all copies of a record."""
     plan = scenario.cluster
     disks = DiskPlan(troubles, mean_us=rng.choice((2_000_000, 5_000_000, 15_000_000)))
@@ -179,14 +172,13 @@ def _make_holes(scenario: Scenario, rng: Random) -> Scenario:
     """Damage one disk at a time, as with bad sectors. With a single node only copies of its disk are damaged."""
     if not scenario.cluster.is_replicated:
         return scenario
-    settings = {"min.insync.replicas": "2", "transaction.state.log.min.isr": "2"}
     plan = replace(
         scenario.cluster,
         faulty=0,
         harm=Harm.HOLES,
         harm_us_mean=rng.choice((3_000_000, 8_000_000)),
     )
-    return replace(scenario, settings=scenario.settings | settings, has_disk_faults=False, cluster=plan)
+    return replace(scenario, settings=scenario.settings | TWO_COPIES, has_disk_faults=False, cluster=plan)
 
 
 def _add_pipelined(scenario: Scenario, rng: Random) -> Scenario:
@@ -240,12 +232,11 @@ def _change_voters(scenario: Scenario, rng: Random) -> Scenario:
 
 def _roll_back(scenario: Scenario, rng: Random) -> Scenario:
     """As with bad sectors, other replicas must have what is lost; disks of other extras fail one at a time."""
-    settings = {"min.insync.replicas": "2", "transaction.state.log.min.isr": "2"}
     mean_us = rng.choice((2_000_000, 5_000_000, 15_000_000))
     plan = scenario.cluster
     return replace(
         scenario,
-        settings=scenario.settings | settings,
+        settings=scenario.settings | TWO_COPIES,
         has_disk_faults=bool(plan.disks),
         cluster=replace(plan, faulty=-1 if plan.disks else 0, rollback_us_mean=mean_us),
     )
@@ -303,14 +294,14 @@ def _leave_unnamed(scenario: Scenario, _: Random) -> Scenario:
     return replace(scenario, cluster=replace(scenario.cluster, is_named=False))
 
 
-_ADD = {
+_ADD: dict[Extra, Callable[[Scenario, Random], Scenario]] = {
     Extra.COSTLY_BATCHES: _add_costly_batches,
     Extra.RENEWALS: _add_renewals,
     Extra.BAD_SECTORS: _add_bad_sectors,
     Extra.APART: _set_apart,
-    Extra.FULL_DISKS: _fill_disks,
+    Extra.FULL_DISKS: lambda scenario, rng: _with_troubles(scenario, rng, Trouble.FULL),
     Extra.FAILING_DISKS: _fail_disks,
-    Extra.SLOW_DISKS: _slow_disks,
+    Extra.SLOW_DISKS: lambda scenario, rng: _with_troubles(scenario, rng, Trouble.SLOW),
     Extra.LOST_METADATA: _lose_metadata,
     Extra.HOLES: _make_holes,
     Extra.PIPELINED: _add_pipelined,

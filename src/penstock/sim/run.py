@@ -23,7 +23,6 @@ from penstock.sim.checkers.disks import (
     are_records_sound,
     check_contents,
     check_disk,
-    check_spoilt,
     read_replicas,
 )
 from penstock.sim.checkers.node_watch import ClusterWatch
@@ -308,12 +307,10 @@ class Simulation:
         rules, rng = self.scenario.rules, self._schedule.rng("last power cut")
         # Flipped bits may not have been read yet, and damaged files may be left for an operator to inspect.
         for machine in machines:
-            if machine.is_spoilt:
-                check_spoilt(machine.disk, self._audited, rules)
-            elif machine is stopped:
+            if machine is stopped and not machine.is_spoilt:
                 check_disk(machine.disk.crash_clone(rng), self._audited, rules)
             else:
-                check_contents(machine.disk, self._audited, rules)
+                check_contents(machine.disk, self._audited, rules, is_spoilt=machine.is_spoilt)
         for machine in machines if ends else ():
             if machine.is_spoilt and not are_records_sound(machine.disk):
                 continue

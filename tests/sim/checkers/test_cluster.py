@@ -6,7 +6,8 @@ from penstock.base.ids import TopicPartition
 from penstock.metadata.image import EMPTY
 from penstock.metadata.records import FeatureLevelRecord
 from penstock.sim.checkers.all_checkers import AllCheckers
-from penstock.sim.checkers.cluster_history import (
+from penstock.sim.checkers.history import (
+    Event,
     HighWatermark,
     ImageLoaded,
     LeaderFound,
@@ -14,7 +15,6 @@ from penstock.sim.checkers.cluster_history import (
     QuorumLeaderFound,
     ReplicaRead,
 )
-from penstock.sim.checkers.history import Event
 from penstock.sim.checkers.records import Rules, Violation
 
 AT = TopicPartition("orders", 0)

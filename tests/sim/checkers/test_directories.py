@@ -8,8 +8,7 @@ from tests.storage.world import NOW_MS, open_small
 from penstock.base.ids import TopicPartition
 from penstock.metadata.image import EMPTY, ClusterImage
 from penstock.metadata.records import PartitionRecord, TopicRecord
-from penstock.sim.checkers.directories import left_behind
-from penstock.sim.checkers.disks import DATA
+from penstock.sim.checkers.disks import DATA, left_behind
 from penstock.storage import LogDirectory
 from penstock.vfs import MemoryDisk
 

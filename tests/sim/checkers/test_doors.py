@@ -4,14 +4,20 @@ import pytest
 
 from penstock.base.ids import TopicPartition
 from penstock.sim.checkers.all_checkers import AllCheckers
-from penstock.sim.checkers.door_history import (
+from penstock.sim.checkers.history import (
+    Acked,
+    Batch,
     DoorCommitEnded,
     DoorCommitSent,
     DoorFetchReceived,
     DoorFetchSent,
+    Event,
     KeyAnswered,
+    ProducedRecord,
+    ReadRecord,
+    Sent,
+    Survives,
 )
-from penstock.sim.checkers.history import Acked, Batch, Event, ProducedRecord, ReadRecord, Sent, Survives
 from penstock.sim.checkers.records import Rules
 from penstock.sim.checkers.violation import Violation
 

@@ -8,7 +8,6 @@ import pytest
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import TopicPartition
 from penstock.sim.checkers.all_checkers import AllCheckers
-from penstock.sim.checkers.cluster_history import ReplicaCreated
 from penstock.sim.checkers.history import (
     Acked,
     Audited,
@@ -23,6 +22,7 @@ from penstock.sim.checkers.history import (
     ProducedRecord,
     ReadRecord,
     Refused,
+    ReplicaCreated,
     Replied,
     Sent,
     Stopped,

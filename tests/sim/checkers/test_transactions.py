@@ -5,12 +5,13 @@ import pytest
 from penstock.base.hashing import partition_for
 from penstock.base.ids import TopicPartition
 from penstock.sim.checkers.all_checkers import AllCheckers
-from penstock.sim.checkers.cluster_history import CoordinatorLoaded, CoordinatorUnloaded, LeaderFound
 from penstock.sim.checkers.history import (
     Acked,
     Batch,
     Closed,
     CommitSent,
+    CoordinatorLoaded,
+    CoordinatorUnloaded,
     Delivered,
     Derived,
     Event,
@@ -18,6 +19,7 @@ from penstock.sim.checkers.history import (
     FetchSent,
     Initialised,
     InitSent,
+    LeaderFound,
     Leased,
     OffsetCommit,
     OffsetFetchSent,

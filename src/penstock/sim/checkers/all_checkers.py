@@ -1,13 +1,9 @@
 """All checkers of a run."""
 
-from collections.abc import Callable
-
 from penstock.sim.checkers.cluster import CLUSTER_CHECKERS, HighWatermarkHeld, MetadataIdentical
-from penstock.sim.checkers.cluster_history import HighWatermark, MetadataCommitted
 from penstock.sim.checkers.doors import DOOR_CHECKERS
 from penstock.sim.checkers.groups import OffsetsNotLostOrRewound, OneOwner
-from penstock.sim.checkers.history import Event, FetchSent, Replied
-from penstock.sim.checkers.holes import NoDecisionFromHole
+from penstock.sim.checkers.history import Event, FetchSent, HighWatermark, MetadataCommitted, Replied
 from penstock.sim.checkers.pipelined import PIPELINED_CHECKERS
 from penstock.sim.checkers.records import (
     AckedNotLost,
@@ -28,10 +24,11 @@ from penstock.sim.checkers.transactions import (
     EpochsRise,
     ExactlyOnce,
     NoAbortedRead,
+    NoDecisionFromHole,
     NoHalfTransaction,
 )
 
-CHECKERS: tuple[Callable[[Rules, Durability, SentRecords], Checker], ...] = (
+CHECKERS: tuple[type[Checker], ...] = (
     AckedNotLost,
     NoChangedRecord,
     NoDuplicate,

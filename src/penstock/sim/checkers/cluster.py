@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from penstock.base.ids import LeaderEpoch, Offset, TopicPartition, Uuid
 from penstock.metadata.image import EMPTY, ClusterImage
 from penstock.metadata.records import AnyRecord
-from penstock.sim.checkers.cluster_history import (
+from penstock.sim.checkers.history import (
+    Event,
     HighWatermark,
     ImageLoaded,
     LeaderFound,
@@ -13,15 +14,13 @@ from penstock.sim.checkers.cluster_history import (
     QuorumLeaderFound,
     ReplicaRead,
 )
-from penstock.sim.checkers.history import Event
-from penstock.sim.checkers.records import Checker, Durability, Rules, SentRecords
+from penstock.sim.checkers.records import Checker
 
 
 class OneLeaderPerEpoch(Checker):
     """In each epoch, of the quorum and of each partition, at most one node leads."""
 
-    def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
-        super().__init__(rules, durability, sent)
+    def begin(self) -> None:
         self._quorum: dict[LeaderEpoch, int] = {}
         self._partitions: dict[tuple[Uuid, int, LeaderEpoch], int] = {}
 
@@ -35,16 +34,13 @@ class OneLeaderPerEpoch(Checker):
                 known = self._partitions.setdefault((topic_id, at.partition, epoch), node)
                 if known != node:
                     raise self.violation(f"nodes {known} and {node} both led {at} in epoch {epoch}")
-            case _:
-                pass
 
 
 class MetadataIdentical(Checker):
     """All nodes have the same committed batches at the same offsets of the metadata log, and the same cluster image at
     the same offset, also from snapshots."""
 
-    def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
-        super().__init__(rules, durability, sent)
+    def begin(self) -> None:
         self._batches: dict[Offset, tuple[LeaderEpoch, tuple[AnyRecord, ...], int]] = {}
         """Batches by last offset, with the node that reported each first."""
         self._images: dict[Offset, ClusterImage] = {-1: EMPTY}
@@ -58,8 +54,6 @@ class MetadataIdentical(Checker):
                 known = self._images.get(image.offset)
                 if known is not None and list(known.records()) != list(image.records()):
                     raise self.violation(f"node {node} has a different cluster image at {image.offset}")
-            case _:
-                pass
 
     def _committed(
         self, node: int, records: tuple[AnyRecord, ...], offset: Offset, epoch: LeaderEpoch
@@ -84,8 +78,7 @@ class HighWatermarkHeld(Checker):
     """The high watermark of a replica never moves back while its process runs, unless all nodes may lose power at
     once and with it records that were committed and not synced."""
 
-    def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
-        super().__init__(rules, durability, sent)
+    def begin(self) -> None:
         self._highest: dict[int, Offset] = {}
 
     def see(self, event: Event) -> None:
@@ -100,8 +93,7 @@ class ReplicasAgree(Checker):
     """At the end, every replica has the same record and leader epoch at an offset. Retention and compaction, which run
     on each replica separately, may have removed a record from only some of them."""
 
-    def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
-        super().__init__(rules, durability, sent)
+    def begin(self) -> None:
         self._first: dict[TopicPartition, tuple[int, Mapping[Offset, tuple[LeaderEpoch, bytes]]]] = {}
 
     def see(self, event: Event) -> None:

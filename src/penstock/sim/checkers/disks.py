@@ -5,15 +5,17 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from penstock.base.ids import LeaderEpoch, Offset, TopicPartition
-from penstock.sim.checkers.cluster_history import ReplicaRead
-from penstock.sim.checkers.history import Audited
+from penstock.metadata.image import ClusterImage
+from penstock.sim.checkers.history import Audited, ReplicaRead
 from penstock.sim.checkers.records import Rules
 from penstock.sim.checkers.violation import Violation
 from penstock.sim.topic_lives import topic_name
+from penstock.storage import names
 from penstock.storage.check import check_directory
+from penstock.storage.checkpoints import decode_partition_metadata
 from penstock.storage.findings import Tally, read_through
-from penstock.storage.layout import layout_of
-from penstock.vfs import Vfs
+from penstock.storage.layout import METADATA_TOPIC, layout_of
+from penstock.vfs import Vfs, read_file
 
 DATA = "/data"
 
@@ -31,17 +33,24 @@ def check_disk(disk: Vfs, audited: list[Audited], rules: Rules, data: str = DATA
     check_contents(disk, audited, rules, data)
 
 
-def check_contents(disk: Vfs, audited: list[Audited], rules: Rules, data: str = DATA) -> None:
-    """LogMatchesReads, as far as it holds for a node that was killed."""
+def check_contents(
+    disk: Vfs, audited: list[Audited], rules: Rules, data: str = DATA, *, is_spoilt: bool = False
+) -> None:
+    """LogMatchesReads, as far as it holds for a node that was killed. On a spoilt disk flipped bits may not have been
+    read since: only records that are sound count."""
     logs = layout_of(disk, data).logs
     there = {entry.name for entry in disk.list_dir(logs)}
     for each in audited:
         name = directory_of(each.at)
         if name in there:
             on_disk = read_records(disk, f"{logs}/{name}")
-            read = {record.offset: record.value for record in each.records}
+            read = {
+                record.offset: record.value
+                for record in each.records
+                if not is_spoilt or record.offset in on_disk
+            }
             _compare(each.at, on_disk, read, rules)
-        elif not rules.is_replicated:
+        elif not rules.is_replicated and not is_spoilt:
             raise Violation(f"LogMatchesReads: {each.at} was read but is not on the disk")
 
 
@@ -59,19 +68,6 @@ def _compare(
         if found is None and at.topic in rules.compacted | rules.shortened:
             continue
         raise Violation(f"LogMatchesReads: {at} at {offset} was read as {value!r}, on disk it is {found!r}")
-
-
-def check_spoilt(disk: Vfs, audited: list[Audited], rules: Rules) -> None:
-    """LogMatchesReads for a disk with flipped bits, which may not have been read since: records that are sound match
-    what was read."""
-    logs = layout_of(disk, DATA).logs
-    there = {entry.name for entry in disk.list_dir(logs)}
-    for each in audited:
-        name = directory_of(each.at)
-        if name in there:
-            on_disk = read_records(disk, f"{logs}/{name}")
-            read = {record.offset: record.value for record in each.records if record.offset in on_disk}
-            _compare(each.at, on_disk, read, rules)
 
 
 def read_records(disk: Vfs, directory: str) -> dict[Offset, bytes]:
@@ -145,3 +141,24 @@ def read_replicas(
         if str(at) in there:
             found = read_batches(disk, f"{logs}/{at}")
             yield ReplicaRead(node, at, {offset: each for offset, each in found.items() if offset < end})
+
+
+def left_behind(disk: Vfs, node: int, image: ClusterImage) -> list[str]:
+    """Return directories of partitions that do not belong on the node: their topic was deleted or replaced by another
+    of the same name, or the partition was moved. Directories being deleted (`-delete`) do not count."""
+    logs = layout_of(disk, DATA).logs
+    found = []
+    for entry in disk.list_dir(logs):
+        at = names.parse_partition_dir(entry.name) if entry.is_dir else None
+        if at is None or at.topic == METADATA_TOPIC:
+            continue
+        placed = image.partition(at.topic, at.partition)
+        is_here = placed is not None and node in placed.replicas
+        if not is_here or _topic_id(disk, f"{logs}/{entry.name}") != image.topics[at.topic].id:
+            found.append(entry.name)
+    return found
+
+
+def _topic_id(disk: Vfs, directory: str) -> bytes:
+    path = f"{directory}/{names.PARTITION_METADATA}"
+    return decode_partition_metadata(read_file(disk, path), path)

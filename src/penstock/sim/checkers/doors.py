@@ -4,15 +4,16 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from penstock.base.ids import Offset, TopicPartition
-from penstock.sim.checkers.door_history import (
+from penstock.sim.checkers.history import (
+    Acked,
     DoorCommitEnded,
     DoorCommitSent,
     DoorFetchReceived,
     DoorFetchSent,
+    Event,
     KeyAnswered,
 )
-from penstock.sim.checkers.history import Acked, Event
-from penstock.sim.checkers.records import Checker, Durability, Rules, SentRecords
+from penstock.sim.checkers.records import Checker
 
 STRAY_US_MAX = 60_000_000
 """How long an unanswered commit may still be in flight."""
@@ -21,8 +22,7 @@ STRAY_US_MAX = 60_000_000
 class SameKeySameOffset(Checker):
     """A record that is sent again with its idempotency key gets the same partition and offset as the first time."""
 
-    def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
-        super().__init__(rules, durability, sent)
+    def begin(self) -> None:
         self._places: dict[str, tuple[TopicPartition, Offset]] = {}
 
     def see(self, event: Event) -> None:
@@ -54,8 +54,7 @@ class DoorGroupsGoOn(Checker):
     may be the last.
     """
 
-    def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
-        super().__init__(rules, durability, sent)
+    def begin(self) -> None:
         self._commits: dict[tuple[str, TopicPartition], list[_DoorCommit]] = defaultdict(list)
         self._open: dict[int, _DoorCommit] = {}
         self._places: dict[int, tuple[str, TopicPartition]] = {}
@@ -81,8 +80,6 @@ class DoorGroupsGoOn(Checker):
                     self._lowest[number, at] = min(self._candidates(group, at), default=0)
             case DoorFetchReceived():
                 self._check(event)
-            case _:
-                pass
 
     def _end(self, number: int, is_done: bool | None) -> None:
         if is_done is None:

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from penstock.base.hashing import partition_for
 from penstock.base.ids import TopicPartition
 from penstock.coordinator.runtime.group_service import OFFSETS_TOPIC
-from penstock.sim.checkers.cluster_history import CoordinatorLoaded, CoordinatorUnloaded, LeaderFound
 from penstock.sim.checkers.history import (
+    CoordinatorLoaded,
+    CoordinatorUnloaded,
     Event,
+    LeaderFound,
     Leased,
     OffsetCommit,
     OffsetFetchSent,
@@ -21,7 +23,7 @@ from penstock.sim.checkers.history import (
     TxnEnd,
     TxnEnded,
 )
-from penstock.sim.checkers.records import Checker, Durability, Rules, SentRecords
+from penstock.sim.checkers.records import Checker
 
 
 class OneOwner(Checker):
@@ -34,8 +36,7 @@ class OneOwner(Checker):
     heartbeats sent to a coordinator that is still loading the group: like Kafka, it answers them unchecked.
     """
 
-    def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
-        super().__init__(rules, durability, sent)
+    def begin(self) -> None:
         self._owners: dict[tuple[str, int, int], str] = {}
         """Owner by group, generation and partition."""
         self._leases: dict[str, dict[str, Leased]] = defaultdict(dict)
@@ -65,8 +66,6 @@ class OneOwner(Checker):
             case CoordinatorUnloaded(_, number, epoch, now_us):
                 known = self._loaded_us[number, epoch]
                 known.append((known.pop()[0], now_us))
-            case _:
-                pass
 
     def _check_leases(self, owned: Owned, partition: int) -> None:
         for holder, lease in self._leases[owned.group].items():
@@ -119,8 +118,7 @@ class OffsetsNotLostOrRewound(Checker):
     written, and becomes visible when the transaction is committed.
     """
 
-    def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
-        super().__init__(rules, durability, sent)
+    def begin(self) -> None:
         self._states: dict[str, CommitState] = {}
         """State by name of the commit."""
         self._of_partition: dict[tuple[str, TopicPartition], list[CommitState]] = defaultdict(list)
@@ -148,8 +146,6 @@ class OffsetsNotLostOrRewound(Checker):
                 since = self._wanted.pop(request)
                 for at, (offset, name) in names.items():
                     self._check(group, at, offset, name, since, is_stable)
-            case _:
-                pass
 
     def _place(self, state: CommitState) -> None:
         state.placed = min(state.placed or self._moment, self._moment)

@@ -5,24 +5,17 @@ A reply may reach its client after the process that sent it has ended. So events
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 from uuid import UUID
 
-from penstock.base.ids import Offset, TopicPartition
-from penstock.sim.checkers.cluster_history import (
-    CoordinatorLoaded,
-    CoordinatorUnloaded,
-    HighWatermark,
-    ImageLoaded,
-    LeaderFound,
-    MetadataCommitted,
-    QuorumLeaderFound,
-    ReplicaCreated,
-    ReplicaRead,
-)
-from penstock.sim.checkers.door_history import DoorEvent
-from penstock.sim.topic_lives import Deleted, DeletionLost, DeletionSent, LifeStarted, ReadByName
+from penstock.base.ids import LeaderEpoch, Offset, TopicPartition, Uuid
+from penstock.metadata.image import ClusterImage
+from penstock.metadata.records import AnyRecord
+
+Event = NamedTuple
+"""One of the events below, or of those of a topic's lives (`topic_lives`)."""
 
 
 class Survives(Enum):
@@ -53,63 +46,53 @@ class TxnEnd(Enum):
     """A commit was sent, and its reply was lost."""
 
 
+@dataclass(eq=False, slots=True)
 class OffsetCommit:
     """An offset committed for a group, alone or in a transaction."""
 
-    __slots__ = ("at", "group", "name", "offset", "txn")
-
-    def __init__(
-        self, name: str, group: str, at: TopicPartition, offset: Offset, txn: "Txn | None" = None
-    ) -> None:
-        self.name = name
-        """Unique; sent as the commit's metadata."""
-        self.group = group
-        self.at = at
-        self.offset = offset
-        self.txn = txn
+    name: str
+    """Unique; sent as the commit's metadata."""
+    group: str
+    at: TopicPartition
+    offset: Offset
+    txn: "Txn | None" = None
 
     def __str__(self) -> str:
         return f"{self.offset} of {self.at} for {self.group} ({self.name})"
 
 
+@dataclass(eq=False, slots=True)
 class Txn:
     """A transaction as its producer made it, and its state."""
 
-    __slots__ = ("batches", "commit_sends", "commits", "end", "number", "producer")
-
-    def __init__(self, producer: str, number: int) -> None:
-        self.producer = producer
-        self.number = number
-        """Counts the producer's transactions."""
-        self.batches: list[Batch] = []
-        self.commits: list[OffsetCommit] = []
-        self.commit_sends = 0
-        """How often its commit was sent."""
-        self.end = TxnEnd.OPEN
+    producer: str
+    number: int
+    """Counts the producer's transactions."""
+    batches: "list[Batch]" = field(default_factory=list)
+    commits: list[OffsetCommit] = field(default_factory=list)
+    commit_sends: int = 0
+    """How often its commit was sent."""
+    end: TxnEnd = TxnEnd.OPEN
 
     def __str__(self) -> str:
         return f"transaction {self.number} of {self.producer} ({self.end.value})"
 
 
+@dataclass(eq=False, slots=True)
 class Batch:
     """A batch as its producer made it, and how it was sent so far."""
 
-    __slots__ = ("acks", "at", "identities", "number", "producer", "records", "sends", "txn")
-
-    def __init__(
-        self, producer: str, number: int, at: TopicPartition, acks: int, records: list[ProducedRecord]
-    ) -> None:
-        self.producer = producer
-        self.number = number
-        """Counts the producer's batches."""
-        self.at = at
-        self.acks = acks
-        self.records = records
-        self.sends = 0
-        self.txn: Txn | None = None
-        """Its transaction, if any."""
-        self.identities: list[tuple[int, int, int]] = []
-        """Each (producer id, epoch, sequence) that it was sent with; empty for a plain producer."""
+    producer: str
+    number: int
+    """Counts the producer's batches."""
+    at: TopicPartition
+    acks: int
+    records: list[ProducedRecord]
+    sends: int = 0
+    txn: Txn | None = None
+    """Its transaction, if any."""
+    identities: list[tuple[int, int, int]] = field(default_factory=list)
+    """Each (producer id, epoch, sequence) that it was sent with; empty for a plain producer."""
 
     def __str__(self) -> str:
         return f"{self.producer} #{self.number} for {self.at} ({len(self.records)} records, acks={self.acks})"
@@ -397,52 +380,131 @@ class Stopped(NamedTuple):
     """Its disk had no faults, so everything it wrote must be durable."""
 
 
-Event = (
-    Sent
-    | Acked
-    | Refused
-    | EpochBumped
-    | GotProducerId
-    | FetchSent
-    | FetchReceived
-    | PositionMoved
-    | Audited
-    | Delivered
-    | ReadAfterLoss
-    | InitSent
-    | Initialised
-    | CommitSent
-    | TxnEnded
-    | Derived
-    | Owned
-    | Leased
-    | OffsetsSent
-    | OffsetsAcked
-    | OffsetsRefused
-    | OffsetFetchSent
-    | OffsetsFetched
-    | RequestRefused
-    | Closed
-    | Replied
-    | Overdue
-    | TopicDescribed
-    | Started
-    | Killed
-    | PowerCut
-    | Stopped
-    | QuorumLeaderFound
-    | LeaderFound
-    | CoordinatorLoaded
-    | CoordinatorUnloaded
-    | ReplicaCreated
-    | HighWatermark
-    | MetadataCommitted
-    | ImageLoaded
-    | ReplicaRead
-    | LifeStarted
-    | DeletionSent
-    | DeletionLost
-    | Deleted
-    | ReadByName
-    | DoorEvent
-)
+# -- HTTP and line protocol ---------------------------------------------------------------------------------
+
+
+class KeyAnswered(NamedTuple):
+    """A record with an idempotency key was acknowledged, perhaps not for the first time."""
+
+    client: str
+    key: str
+    at: TopicPartition
+    offset: Offset
+
+
+class DoorCommitSent(NamedTuple):
+    """A client sent a commit of its group's offset."""
+
+    number: int
+    """Unique."""
+    group: str
+    at: TopicPartition
+    offset: Offset
+    now_us: int
+
+
+class DoorCommitEnded(NamedTuple):
+    number: int
+    is_done: bool | None
+    """None if no reply arrived: the commit may take effect at any time."""
+
+
+class DoorFetchSent(NamedTuple):
+    """A client requested records from its group's offset."""
+
+    number: int
+    group: str
+    at: Sequence[TopicPartition]
+
+
+class DoorFetchReceived(NamedTuple):
+    """A client received records, in the order of their offsets."""
+
+    client: str
+    number: int
+    """Number of the request (`DoorFetchSent`)."""
+    group: str
+    at: TopicPartition
+    start: Offset | None
+    """Offset from which the client continued; None for its group's offset."""
+    records: Sequence[ReadRecord]
+
+
+# -- inside a cluster, where clients cannot see -------------------------------------------------------------
+
+
+class QuorumLeaderFound(NamedTuple):
+    """A node leads the quorum."""
+
+    node: int
+    epoch: LeaderEpoch
+
+
+class LeaderFound(NamedTuple):
+    """A node leads a partition."""
+
+    node: int
+    at: TopicPartition
+    topic_id: Uuid
+    epoch: LeaderEpoch
+    now_us: int = 0
+
+
+class CoordinatorLoaded(NamedTuple):
+    """The leader of a partition of `__consumer_offsets` has loaded it. Before that it answers heartbeats unchecked."""
+
+    node: int
+    partition: int
+    epoch: LeaderEpoch
+    now_us: int
+
+
+class CoordinatorUnloaded(NamedTuple):
+    """The leader of a partition of `__consumer_offsets` loads it again, and answers heartbeats unchecked again."""
+
+    node: int
+    partition: int
+    epoch: LeaderEpoch
+    now_us: int
+
+
+class ReplicaCreated(NamedTuple):
+    """A process got a replica back that it had before: it was moved away and returned."""
+
+    incarnation: int
+    at: TopicPartition
+
+
+class HighWatermark(NamedTuple):
+    """A replica's high watermark has moved."""
+
+    replica: int
+    """Unique per process, and per placement of the partition on it."""
+    at: TopicPartition
+    offset: Offset
+
+
+class MetadataCommitted(NamedTuple):
+    """A node learned that a batch of the metadata log is committed."""
+
+    node: int
+    records: tuple[AnyRecord, ...]
+    offset: Offset
+    """Offset of the last record."""
+    epoch: LeaderEpoch
+
+
+class ImageLoaded(NamedTuple):
+    """The cluster image that a node loaded from a snapshot, or has at the end."""
+
+    node: int
+    image: ClusterImage
+
+
+class ReplicaRead(NamedTuple):
+    """The committed records in a replica's files at the end."""
+
+    node: int
+    at: TopicPartition
+    batches: Mapping[Offset, tuple[LeaderEpoch, bytes]]
+    """Leader epoch of the batch and value of the record, by offset."""

@@ -14,9 +14,11 @@ from penstock.metadata.records import AnyRecord
 from penstock.replica.partition import Partition
 from penstock.server.config import NodeConfig
 from penstock.server.node import Node
-from penstock.sim.checkers.cluster_history import (
+from penstock.sim.checkers.disks import left_behind
+from penstock.sim.checkers.history import (
     CoordinatorLoaded,
     CoordinatorUnloaded,
+    Event,
     HighWatermark,
     ImageLoaded,
     LeaderFound,
@@ -24,8 +26,6 @@ from penstock.sim.checkers.cluster_history import (
     QuorumLeaderFound,
     ReplicaCreated,
 )
-from penstock.sim.checkers.directories import left_behind
-from penstock.sim.checkers.history import Event
 from penstock.sim.clients.client import Recorder
 from penstock.sim.world.machine import Machine, State
 from penstock.sim.world.schedule import Schedule

@@ -1,12 +1,11 @@
 """Rules for idempotent producers with several batches in flight (`clients/pipelined`), across their epochs."""
 
 from collections import defaultdict
-from collections.abc import Callable
 
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import Offset, TopicPartition
 from penstock.sim.checkers.history import Acked, Audited, Batch, EpochBumped, Event
-from penstock.sim.checkers.records import Checker, Durability, NoDuplicate, Rules, SentRecords
+from penstock.sim.checkers.records import Checker, NoDuplicate
 
 
 class EpochKept(Checker):
@@ -50,8 +49,7 @@ class DeliveredIsThere(Checker):
     """At the end, every batch that such a producer considers delivered is in the log, including those it only inferred
     from the acknowledgement of a later batch."""
 
-    def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
-        super().__init__(rules, durability, sent)
+    def begin(self) -> None:
         self._delivered: dict[TopicPartition, dict[bytes, Batch]] = defaultdict(dict)
 
     def see(self, event: Event) -> None:
@@ -66,13 +64,6 @@ class DeliveredIsThere(Checker):
                         f"{self._delivered[at][lost]} counts as delivered, but {lost!r} is not in "
                         f"{at} from {start} to {end}"
                     )
-            case _:
-                pass
 
 
-PIPELINED_CHECKERS: tuple[Callable[[Rules, Durability, SentRecords], Checker], ...] = (
-    EpochKept,
-    OnceOverEpochs,
-    InOrderOverEpochs,
-    DeliveredIsThere,
-)
+PIPELINED_CHECKERS = EpochKept, OnceOverEpochs, InOrderOverEpochs, DeliveredIsThere

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import Offset, TopicPartition
-from penstock.sim.checkers.cluster_history import ReplicaCreated
 from penstock.sim.checkers.history import (
     Acked,
     Audited,
@@ -25,6 +24,7 @@ from penstock.sim.checkers.history import (
     PowerCut,
     ProducedRecord,
     Refused,
+    ReplicaCreated,
     Sent,
     Stopped,
     Survives,
@@ -89,8 +89,6 @@ class Durability:
             case PowerCut(incarnation):
                 self._last_cut = incarnation
                 self._loose.clear()
-            case _:
-                pass
 
 
 @dataclass
@@ -111,6 +109,10 @@ class Checker:
         self.durability = durability
         """Already updated with the event that `see` is called with."""
         self.sent = sent
+        self.begin()
+
+    def begin(self) -> None:
+        """Set up the checker's own state."""
 
     def see(self, event: Event) -> None:
         """Raise `Violation` if the event breaks the rule."""
@@ -123,8 +125,7 @@ class Checker:
 class LogContents(Checker):
     """Base of checkers that track the value known at each offset, as long as it must stay there."""
 
-    def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
-        super().__init__(rules, durability, sent)
+    def begin(self) -> None:
         self.known: dict[TopicPartition, dict[Offset, bytes]] = defaultdict(dict)
 
     def see(self, event: Event) -> None:
@@ -146,8 +147,6 @@ class LogContents(Checker):
                 for at, known in self.known.items():
                     for offset in [each for each in known if each >= self.durability.firm[at]]:
                         self.forget(at, offset)
-            case _:
-                pass
 
     def learn(self, at: TopicPartition, offset: Offset, value: bytes) -> None:
         self.known[at][offset] = value
@@ -194,8 +193,8 @@ class NoChangedRecord(LogContents):
 class NoDuplicate(LogContents):
     """A record is in the log at most once per identity it was sent with, or, of a plain producer, once per send."""
 
-    def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
-        super().__init__(rules, durability, sent)
+    def begin(self) -> None:
+        super().begin()
         self._places: dict[tuple[TopicPartition, bytes], set[Offset]] = defaultdict(set)
 
     def learn(self, at: TopicPartition, offset: Offset, value: bytes) -> None:
@@ -224,8 +223,7 @@ class AckedNotLost(Checker):
     Records with acks=1 survive a kill. Retention may delete the oldest records, and compaction superseded ones.
     """
 
-    def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
-        super().__init__(rules, durability, sent)
+    def begin(self) -> None:
         self._there: dict[TopicPartition, dict[Offset, ProducedRecord]] = defaultdict(dict)
         self._latest: dict[TopicPartition, dict[bytes | None, Offset]] = defaultdict(dict)
         """Last known offset by key."""
@@ -250,8 +248,6 @@ class AckedNotLost(Checker):
                     self._there[at] = {offset: each for offset, each in there.items() if offset < firm}
                     latest = self._latest[at]
                     self._latest[at] = {key: offset for key, offset in latest.items() if offset < firm}
-            case _:
-                pass
 
     def _note(self, at: TopicPartition, key: bytes | None, offset: Offset) -> None:
         self._latest[at][key] = max(offset, self._latest[at].get(key, offset))
@@ -308,8 +304,7 @@ class AckedNotLost(Checker):
 class OrderKept(Checker):
     """A consumer's offsets rise, and an idempotent producer's records are in the order in which they were sent."""
 
-    def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
-        super().__init__(rules, durability, sent)
+    def begin(self) -> None:
         self._last: dict[tuple[str, TopicPartition, str], int] = {}
         """Number of the last record by reader, partition and producer."""
 
@@ -332,8 +327,6 @@ class OrderKept(Checker):
             case PowerCut():
                 # Records that were read may be lost, and be written again after others.
                 self._last.clear()
-            case _:
-                pass
 
     def _check(self, reader: str, at: TopicPartition, offset: Offset, value: bytes) -> None:
         found = self.sent.batches.get(value)
@@ -355,8 +348,7 @@ class HighWatermarkNeverBack(Checker):
     gets a replica back, may learn the last high watermark later.
     """
 
-    def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
-        super().__init__(rules, durability, sent)
+    def begin(self) -> None:
         self._highest: dict[TopicPartition, dict[int, Offset]] = defaultdict(dict)
         """Highest known high watermark by partition and process."""
         self._bounds: dict[tuple[str, int], dict[TopicPartition, dict[int, Offset]]] = {}
@@ -388,8 +380,6 @@ class HighWatermarkNeverBack(Checker):
             case PowerCut():
                 for at, highest in self._highest.items():
                     self._highest[at] = {0: min(max(highest.values(), default=0), self.durability.firm[at])}
-            case _:
-                pass
 
     def _forget(self, incarnation: int, at: TopicPartition) -> None:
         for known in (self._highest, *self._bounds.values()):
@@ -404,8 +394,7 @@ class HighWatermarkNeverBack(Checker):
 class ProducersRemembered(Checker):
     """A producer id is given out once, and a node knows the sequences of the batches it has acknowledged."""
 
-    def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
-        super().__init__(rules, durability, sent)
+    def begin(self) -> None:
         self._owners: dict[int, str] = {}
         self._excused: set[str] = set()
         """Producers whose acknowledged records a power cut may have taken."""
@@ -434,5 +423,3 @@ class ProducersRemembered(Checker):
                     raise self.violation(
                         f"{batch} is the next one, and was rejected with {ErrorCode(code).name}"
                     )
-            case _:
-                pass

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from penstock.base.errors import ErrorCode
 from penstock.sim.checkers.history import Event, Overdue, Refused, Replied, RequestRefused, TopicDescribed
-from penstock.sim.checkers.records import Checker, Durability, Rules, SentRecords
+from penstock.sim.checkers.records import Checker
 
 
 class RepliesInOrder(Checker):
@@ -56,15 +56,12 @@ class NoStrangeError(Checker):
                 raise self.violation(f"{batch} was rejected with {ErrorCode(code).name}")
             case RequestRefused(client, what, code, is_due) if not is_due:
                 raise self.violation(f"{what} of {client} was rejected with {ErrorCode(code).name}")
-            case _:
-                pass
 
 
 class TopicsKept(Checker):
     """A topic keeps its id and its partitions."""
 
-    def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
-        super().__init__(rules, durability, sent)
+    def begin(self) -> None:
         self._met: dict[str, TopicDescribed] = {}
 
     def see(self, event: Event) -> None:

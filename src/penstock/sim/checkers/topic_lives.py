@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from penstock.base.ids import Offset, TopicPartition
 from penstock.sim.checkers.history import Acked, Audited, Batch, Event, FetchReceived, Sent, TopicDescribed
-from penstock.sim.checkers.records import Checker, Durability, Rules, SentRecords
+from penstock.sim.checkers.records import Checker
 from penstock.sim.topic_lives import (
     Deleted,
     DeletionLost,
@@ -24,8 +24,7 @@ class LivesApart(Checker):
     a deletion was sent, is not in a life that began after that deletion. No fetch returns records of two lives.
     """
 
-    def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
-        super().__init__(rules, durability, sent)
+    def begin(self) -> None:
         self._deletions: dict[str, int] = defaultdict(int)
         """Number of deletions sent, by topic."""
         self._settled: dict[Batch, int] = {}
@@ -47,8 +46,6 @@ class LivesApart(Checker):
                 self._check(event.at, ((each.offset, each.value) for each in event.records))
             case ReadByName(consumer, at, values):
                 self._check_view(consumer, at, values)
-            case _:
-                pass
 
     def _check(self, at: TopicPartition, records: Iterable[tuple[Offset, bytes]]) -> None:
         began = self._began.get(at.topic, 0)
@@ -76,8 +73,7 @@ class LivesApart(Checker):
 class TopicsEndOnPurpose(Checker):
     """At the end, the topic's current life was not deleted, and every other one was."""
 
-    def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
-        super().__init__(rules, durability, sent)
+    def begin(self) -> None:
         self._met: dict[str, set[str]] = defaultdict(set)
         self._condemned: set[str] = set()
         """Lives that may be deleted."""
@@ -100,8 +96,6 @@ class TopicsEndOnPurpose(Checker):
                 self._over.add(scope)
             case Audited(at, _, _, _) if is_life(at.topic):
                 self._check_end(at.topic)
-            case _:
-                pass
 
     def _check_end(self, last: str) -> None:
         topic = topic_name(last)

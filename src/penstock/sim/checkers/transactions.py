@@ -14,19 +14,19 @@ from penstock.sim.checkers.history import (
     InitSent,
     OffsetsFetched,
     PowerCut,
+    ReadAfterLoss,
     ReadRecord,
     Txn,
     TxnEnd,
     TxnEnded,
 )
-from penstock.sim.checkers.records import Checker, Durability, Rules, SentRecords
+from penstock.sim.checkers.records import Checker
 
 
 class CommittedReads(Checker):
     """Base of checkers that track what read_committed consumers delivered, and what they hid."""
 
-    def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
-        super().__init__(rules, durability, sent)
+    def begin(self) -> None:
         self.given: dict[Txn, bytes] = {}
         """A delivered value of each transaction."""
         self.values: set[bytes] = set()
@@ -55,8 +55,6 @@ class CommittedReads(Checker):
                 self.ended(txn)
             case Closed():
                 self.closed()
-            case _:
-                pass
 
     def gave(self, consumer: str, at: TopicPartition, seen: ReadRecord, txn: Txn) -> None: ...
 
@@ -92,11 +90,35 @@ class NoAbortedRead(CommittedReads):
             raise self.violation(f"{self.given[txn]!r} was delivered before the abort was known: {txn}")
 
 
+class NoDecisionFromHole(NoAbortedRead):
+    """Lost data never commits a transaction: a read_committed consumer of a damaged log gets no record of an aborted
+    transaction, or of one whose commit was never sent."""
+
+    def begin(self) -> None:
+        super().begin()
+        self._lost = ""
+
+    def see(self, event: Event) -> None:
+        match event:
+            case ReadAfterLoss(at, lost, records):
+                self._lost = lost
+                for seen in records:
+                    self._look_at(at, seen)
+            case TxnEnded(txn):
+                self.ended(txn)
+
+    def _look_at(self, at: TopicPartition, seen: ReadRecord) -> None:
+        txn = self.txn_of(seen)
+        if txn is not None:
+            self.given.setdefault(txn, seen.value)
+            self.gave(f"a reader, after {self._lost},", at, seen, txn)
+
+
 class NoHalfTransaction(CommittedReads):
     """All records of a transaction are delivered, or all hidden, and its offsets are visible if its records are."""
 
-    def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
-        super().__init__(rules, durability, sent)
+    def begin(self) -> None:
+        super().begin()
         self._txns: list[Txn] = []
         self._groups: dict[tuple[str, TopicPartition], str] = {}
         """Name of the commit that was read last."""
@@ -139,8 +161,8 @@ class NoHalfTransaction(CommittedReads):
 class CommittedNotHidden(CommittedReads):
     """Committed records are delivered to every consumer that reads that far, and to at least one by the end."""
 
-    def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
-        super().__init__(rules, durability, sent)
+    def begin(self) -> None:
+        super().begin()
         self._txns: list[Txn] = []
 
     def hid(self, consumer: str, at: TopicPartition, seen: ReadRecord, txn: Txn) -> None:
@@ -164,8 +186,7 @@ class EpochsRise(Checker):
     """InitProducerId returns a later epoch than any known when it was sent, and a producer id belongs to only one
     transactional id."""
 
-    def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
-        super().__init__(rules, durability, sent)
+    def begin(self) -> None:
         self._ids: dict[int, str] = {}
         self._epochs: dict[int, int] = {}
         self._asked: dict[str, dict[int, int]] = {}
@@ -186,8 +207,6 @@ class EpochsRise(Checker):
                         f" which had epoch {known} before the request"
                     )
                 self._epochs[producer_id] = max(epoch, self._epochs.get(producer_id, -1))
-            case _:
-                pass
 
 
 class ExactlyOnce(CommittedReads):
@@ -196,8 +215,8 @@ class ExactlyOnce(CommittedReads):
     A record read before it was durable may be lost in a power cut and replaced by another: such offsets are skipped.
     """
 
-    def __init__(self, rules: Rules, durability: Durability, sent: SentRecords) -> None:
-        super().__init__(rules, durability, sent)
+    def begin(self) -> None:
+        super().begin()
         self._sources: dict[bytes, Derived] = {}
         self._counts: dict[tuple[str, TopicPartition, Offset], int] = defaultdict(int)
         self._positions: dict[tuple[str, TopicPartition], Offset] = {}
@@ -224,8 +243,6 @@ class ExactlyOnce(CommittedReads):
             case Delivered(_, _, records, _):
                 for seen in records:
                     self._given(seen)
-            case _:
-                pass
 
     def _acked(self, event: Acked) -> None:
         at = event.batch.at

@@ -10,21 +10,26 @@ Each has one connection at a time, to a random node, and one open request. A req
 from base64 import b64decode, b64encode
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from penstock.base.ids import Offset, TopicPartition
-from penstock.sim.checkers.door_history import (
+from penstock.sim.checkers.history import (
+    Acked,
+    Batch,
     DoorCommitEnded,
     DoorCommitSent,
     DoorFetchReceived,
     DoorFetchSent,
+    Event,
     KeyAnswered,
+    ProducedRecord,
+    ReadRecord,
+    Sent,
+    Survives,
 )
-from penstock.sim.checkers.history import Acked, Batch, Event, ProducedRecord, ReadRecord, Sent, Survives
 from penstock.sim.clients.client import BadReply, ClientContext
-from penstock.sim.clients.http_reply import Reply, ReplyReader
 from penstock.sim.clients.ports import Connection
 from penstock.wire.peers import Address
 
@@ -173,6 +178,36 @@ class DoorClient:
 
     def trace(self, line: str) -> None:
         self.context.recorder.trace(f"{self.name} {line}")
+
+
+class Reply(NamedTuple):
+    status: int
+    body: bytes
+    is_last: bool
+    """Whether the server closes the connection after it."""
+
+    def json(self) -> Any:
+        return msgspec.json.decode(self.body)
+
+
+class ReplyReader:
+    """Parses HTTP/1.1 replies with a Content-Length, one at a time, as their bytes arrive."""
+
+    def __init__(self) -> None:
+        self._data = b""
+
+    def feed(self, data: bytes) -> Reply | None:
+        """Return the reply once it is complete."""
+        self._data += data
+        head, blank, rest = self._data.partition(b"\r\n\r\n")
+        if not blank:
+            return None
+        first, *lines = head.decode("latin-1").split("\r\n")
+        fields = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        length = int(fields["content-length"])
+        if len(rest) < length:
+            return None
+        return Reply(int(first.split(" ")[1]), rest[:length], fields.get("connection", "").lower() == "close")
 
 
 class HttpClient(DoorClient):

@@ -4,13 +4,18 @@ from collections.abc import Callable
 
 from penstock.base.hashing import partition_of_key
 from penstock.base.ids import Offset, TopicPartition
-from penstock.sim.checkers.door_history import (
+from penstock.sim.checkers.history import (
+    Acked,
+    Batch,
     DoorCommitEnded,
     DoorCommitSent,
     DoorFetchReceived,
     DoorFetchSent,
+    ProducedRecord,
+    ReadRecord,
+    Sent,
+    Survives,
 )
-from penstock.sim.checkers.history import Acked, Batch, ProducedRecord, ReadRecord, Sent, Survives
 from penstock.sim.clients.client import BadReply, ClientContext
 from penstock.sim.clients.http_clients import ANSWER_US_MAX, ANY_PROCESS, DoorClient, DoorsPlan
 

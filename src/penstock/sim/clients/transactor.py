@@ -28,9 +28,9 @@ from penstock.sim.checkers.history import (
     TxnEnd,
     TxnEnded,
 )
-from penstock.sim.clients import messages, txn_messages
+from penstock.sim.clients import group_messages, messages, txn_messages
 from penstock.sim.clients.client import NOT_THERE, Client, code_name
-from penstock.sim.clients.coordinator_lookup import CoordinatorLookup
+from penstock.sim.clients.step_queue import StepQueue
 from penstock.sim.clients.txn_plan import (
     AGAIN,
     ALL,
@@ -45,14 +45,23 @@ from penstock.sim.clients.txn_plan import (
     TxnWork,
 )
 from penstock.wire import Api
+from penstock.wire.peers import Address
 
 STRAY_US_MAX = 30_000_000
 """How long a request may still be in flight on a connection that its client has closed."""
 
 
-class Transactor(CoordinatorLookup):
+class Transactor(StepQueue):
     def __init__(self, client: Client, terms: TxnSettings, ended: Callable[[Txn], None]) -> None:
-        super().__init__(client, terms)
+        super().__init__(client)
+        self.terms = terms
+        self.partitions: list[int] = []
+        """Partitions of the topic; empty until known."""
+        self._topic = messages.TopicName(terms.topic, None)
+        self._leaders: dict[int, Address] = {}
+        self._coordinator: Address | None = None
+        self._group_coordinator: Address | None = None
+        """Coordinator of the group whose offsets are committed in the transaction."""
         self.txn: Txn | None = None
         self.committed_count = 0
         self._ended = ended
@@ -195,6 +204,42 @@ class Transactor(CoordinatorLookup):
             self._sequences.clear()
 
     # -- getting ready ---------------------------------------------------------------------------------
+
+    def _find(self) -> None:
+        if self._client.versions[Api.FIND_COORDINATOR] < 1:  # supports groups only
+            self._done()
+            return
+
+        def found(address: Address) -> None:
+            self._coordinator = address
+
+        self._find_coordinator(self.terms.transactional_id, group_messages.TRANSACTION, found)
+
+    def _find_group(self, group: str) -> None:
+        """Find the group's coordinator; the request creates `__consumer_offsets` if necessary."""
+
+        def found(address: Address) -> None:
+            self._group_coordinator = address
+
+        self._find_coordinator(group, group_messages.GROUP, found)
+
+    def _find_coordinator(self, key: str, kind: int, found: Callable[[Address], None]) -> None:
+        def on_reply(reply: group_messages.CoordinatorReply) -> None:
+            if self._judge("FindCoordinator", reply.code):
+                found(reply.address)
+                self._done()
+
+        self._call(group_messages.find_coordinator(key, kind), on_reply)
+
+    def _meet_topic(self) -> None:
+        def on_reply(seen: messages.TopicMetadata) -> None:
+            if seen.code or not seen.partitions:
+                self._again()
+                return
+            self._topic, self.partitions, self._leaders = seen.topic, seen.partitions, seen.leaders
+            self._done()
+
+        self._call(messages.metadata(self.terms.topic), on_reply)
 
     def _init(self) -> None:
         terms = self.terms

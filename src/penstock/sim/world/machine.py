@@ -327,17 +327,12 @@ class Machine:
 
     def flip_bits(self, targets: tuple[Target, ...]) -> None:
         """Flip some bits on the disk."""
-        done = flip_bits(self.disk, targets, self._rng)
-        if done is not None:
-            self._trace(done)
-            self.is_spoilt = self.lost_power = self.is_distrusted = True
+        self._note_damage(flip_bits(self.disk, targets, self._rng))
 
     def lose_files(self) -> None:
         """Damage a partition: remove a segment or part of it, a transaction marker, an index or a snapshot."""
         lost = lose(self.disk, self._rng)
-        if lost is not None:
-            self._trace(lost.what)
-            self.is_spoilt = self.lost_power = self.is_distrusted = True
+        self._note_damage(lost and lost.what)
 
     def flip_unread(self, logs: Iterable[Log]) -> None:
         """Flip bits that a running node, which has these logs open, has not read yet."""
@@ -345,6 +340,10 @@ class Machine:
         hook, disk.on_change = disk.on_change, None  # the node has changed nothing
         done = flip_unread(disk, logs, self._rng)
         disk.on_change = hook
+        self._note_damage(done)
+
+    def _note_damage(self, done: str | None) -> None:
+        """`done` describes the damage, or is None if there is none."""
         if done is not None:
             self._trace(done)
             self.is_spoilt = self.lost_power = self.is_distrusted = True
