@@ -26,7 +26,9 @@ from penstock.base.settings import LogSettings
 from penstock.handlers.support.context import Context
 from penstock.handlers.support.dispatch import Dispatcher
 from penstock.metadata.image import Partition as Placed
-from penstock.replica.partition import Durability, Partition, SyncLane
+from penstock.replica.delayed_operations import Durability
+from penstock.replica.partition import Partition
+from penstock.replica.sync_lane import SyncLane
 from penstock.server.connection import Connection
 from penstock.server.loop_tick import LoopTick
 from penstock.server.world import LoopWorld

@@ -6,10 +6,10 @@ import pytest
 from tests.compat.kafka.everything import RETENTION_NEVER, Expected
 from tests.compat.kafka.peer import KafkaPeer
 from tests.compat.test_storage_with_kafka import errors_in, read_by_kafka, trouble
+from tests.storage.housekeeping import compact
 from tests.storage.test_golden import opened, time_of
 
 from penstock.storage import names
-from penstock.storage.compaction import compact
 
 pytestmark = pytest.mark.kafka
 

@@ -98,10 +98,10 @@ def make_router(
     peers: Any = None,
     leader: Callable[[], Address | None] = lambda: None,
     image: Callable[[], ClusterImage] = lambda: EMPTY,
-    watchers: set[Callable[[], None]] | None = None,
+    watchers: dict[Callable[[], None], None] | None = None,
     timeout_ms: int = 30_000,
 ) -> ControllerRouter:
-    seen: set[Callable[[], None]] = set() if watchers is None else watchers
+    seen: dict[Callable[[], None], None] = {} if watchers is None else watchers
     return ControllerRouter(
         world,  # type: ignore[arg-type]  # it needs no connections
         local,

@@ -15,9 +15,9 @@ from tests.worlds import StillWorld
 
 from penstock.base.metrics import Metrics
 from penstock.base.promise import Promise
-from penstock.controlplane.quorum import QuorumSettings
+from penstock.controlplane.quorum import MetadataQuorum, QuorumSettings
 from penstock.controlplane.quorum_transport import PeerTransport
-from penstock.handlers.support.context import Context, QuorumPort, Session
+from penstock.handlers.support.context import Context, Session
 from penstock.handlers.support.dispatch import Dispatcher
 from penstock.handlers.support.replies import NoReply
 from penstock.metadata.configs import BrokerSettings
@@ -46,7 +46,7 @@ def voter(node_id: int) -> Voter:
 def context_of(
     world: StillWorld,
     node_id: int,
-    quorum: QuorumPort,
+    quorum: MetadataQuorum,
     *,
     cluster_id: str = CLUSTER,
     peers: Peers | None = None,
@@ -62,7 +62,7 @@ def context_of(
             "settings": BrokerSettings(node_id, {}),
             "quorum": quorum,
             "image": EMPTY,
-            "image_watchers": set(),
+            "image_watchers": {},
             "advertised": {},
             "metrics": Metrics(),
             "peers": peers,

@@ -56,7 +56,7 @@ class Scene:
         self.peers = ScriptedPeers()
         self.leader: Address | None = ADDRESS
         self.local = Local(self.world)
-        self.watchers: set[Callable[[], None]] = set()
+        self.watchers: dict[Callable[[], None], None] = {}
         self.router = make_router(
             self.world,
             local=self.local.controller if local else None,
@@ -303,7 +303,7 @@ def away() -> Cluster:
 def test_an_answer_waits_until_this_nodes_image_shows_what_was_done(name: str) -> None:
     there = away()
     image = there.image
-    watchers: set[Callable[[], None]] = set()
+    watchers: dict[Callable[[], None], None] = {}
     world = StillWorld()
     router = make_router(
         world,

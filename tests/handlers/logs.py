@@ -15,7 +15,9 @@ from penstock.base.settings import LogSettings
 from penstock.handlers.support.context import Call, Context, Session
 from penstock.handlers.support.response_builder import response_builder
 from penstock.records import build_batch, end_txn_marker
-from penstock.replica.partition import Durability, Partition, SyncLane
+from penstock.replica.delayed_operations import Durability
+from penstock.replica.partition import Partition
+from penstock.replica.sync_lane import SyncLane
 from penstock.storage.directory import open_directory
 from penstock.storage.rules import Origin
 from penstock.vfs import FaultyDisk, MemoryDisk

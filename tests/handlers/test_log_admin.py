@@ -15,8 +15,10 @@ from penstock.handlers import log_admin
 from penstock.handlers.support.context import Context
 from penstock.metadata.image import Broker, ClusterImage
 from penstock.metadata.maps import FrozenMap
+from penstock.replica.delayed_operations import Durability
 from penstock.replica.isr_changes import IsrChanges
-from penstock.replica.partition import Durability, Partition, SyncLane
+from penstock.replica.partition import Partition
+from penstock.replica.sync_lane import SyncLane
 from penstock.wire import KAFKA_RANGES, Api
 
 T = START_MS

@@ -18,8 +18,10 @@ from penstock.base.promise import Promise
 from penstock.base.settings import LogSettings
 from penstock.metadata.config_table import BROKER_SETTINGS
 from penstock.records import build_batch
+from penstock.replica.delayed_operations import Durability
 from penstock.replica.fetchers import Fetchers
-from penstock.replica.partition import Durability, Partition, SyncLane
+from penstock.replica.partition import Partition
+from penstock.replica.sync_lane import SyncLane
 from penstock.storage import Log, LogDirectory, open_directory
 from penstock.vfs import MemoryDisk, Vfs
 from penstock.wire import (

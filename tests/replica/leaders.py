@@ -15,8 +15,10 @@ from penstock.metadata.controller.requests import OK, AlterPartition, IsrChanged
 from penstock.metadata.image import EMPTY, Broker, ClusterImage
 from penstock.metadata.maps import FrozenMap
 from penstock.records import build_batch
+from penstock.replica.delayed_operations import ALL_IN_SYNC, Durability
 from penstock.replica.isr_changes import IsrChanges
-from penstock.replica.partition import ALL_IN_SYNC, Durability, Partition, SyncLane
+from penstock.replica.partition import Partition
+from penstock.replica.sync_lane import SyncLane
 from penstock.storage import Appended, Log, open_directory
 from penstock.vfs import FaultyDisk, MemoryDisk, Vfs
 

@@ -10,7 +10,7 @@ from tests.worlds import START_MS, StillWorld
 from penstock.base.ids import TopicPartition
 from penstock.records import build_batch
 from penstock.replica.checkpointing import LastCheckpoints
-from penstock.replica.partition import SyncLane
+from penstock.replica.sync_lane import SyncLane
 from penstock.storage import LogDirectory, StorageError, open_directory
 from penstock.vfs import FaultyDisk, MemoryDisk
 

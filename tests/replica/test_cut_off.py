@@ -7,7 +7,7 @@ from tests.worlds import START_MS
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.records import build_batch
-from penstock.replica.partition import ALL_IN_SYNC
+from penstock.replica.delayed_operations import ALL_IN_SYNC
 from penstock.replica.stalled_commit import STALLED_MS_MAX
 
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER

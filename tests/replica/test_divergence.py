@@ -11,8 +11,10 @@ from tests.worlds import START_MS, StillWorld
 from penstock.base.ids import TopicPartition
 from penstock.base.promise import Promise
 from penstock.metadata.config_table import BROKER_SETTINGS
+from penstock.replica.delayed_operations import Durability
 from penstock.replica.fetchers import Fetchers
-from penstock.replica.partition import Durability, Partition, SyncLane
+from penstock.replica.partition import Partition
+from penstock.replica.sync_lane import SyncLane
 from penstock.vfs import MemoryDisk
 from penstock.wire.request import Request
 

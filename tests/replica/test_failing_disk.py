@@ -8,7 +8,7 @@ from tests.replica.leaders import Led
 from penstock.base.errors import ErrorCode
 from penstock.base.settings import LogSettings
 from penstock.metadata.controller.requests import DAMAGED, UNWRITABLE
-from penstock.replica.partition import Durability
+from penstock.replica.delayed_operations import Durability
 from penstock.storage import StorageError
 
 

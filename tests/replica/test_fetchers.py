@@ -22,8 +22,8 @@ from tests.worlds import START_MS
 from penstock.base.errors import ErrorCode
 from penstock.base.settings import LogSettings
 from penstock.records import Codec, build_batch, end_txn_marker
+from penstock.replica.delayed_operations import Durability
 from penstock.replica.fetcher import ABANDON_MS, TRUNCATIONS_PER_TICK
-from penstock.replica.partition import Durability
 from penstock.storage import Origin
 from penstock.vfs import FaultyDisk, MemoryDisk
 from penstock.wire import FetchPartition

@@ -14,8 +14,10 @@ from penstock.base.settings import LogSettings
 from penstock.metadata.configs import BrokerSettings
 from penstock.metadata.image import EMPTY
 from penstock.records import build_batch
+from penstock.replica.delayed_operations import Durability
 from penstock.replica.housekeeping import PRODUCER_CHECK_INTERVAL_MS, REMOVAL_RETRY_MS, Housekeeping
-from penstock.replica.partition import Durability, Partition, SyncLane
+from penstock.replica.partition import Partition
+from penstock.replica.sync_lane import SyncLane
 from penstock.storage import Log, LogDirectory, open_directory
 from penstock.storage.checkpoints import decode_offsets
 from penstock.vfs import FaultyDisk, MemoryDisk, read_file

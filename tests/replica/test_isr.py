@@ -9,10 +9,12 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.settings import LogSettings
 from penstock.metadata.configs import BrokerSettings
 from penstock.records import build_batch, end_txn_marker
+from penstock.replica.delayed_operations import ALL_IN_SYNC, Durability
 from penstock.replica.isr import JOINING_MS_MAX, FetchTime
 from penstock.replica.isr_changes import RETRY_MS
-from penstock.replica.partition import ALL_IN_SYNC, Durability, Partition, SyncLane
+from penstock.replica.partition import Partition
 from penstock.replica.replicas import Replicas
+from penstock.replica.sync_lane import SyncLane
 from penstock.storage import Origin, open_directory
 from penstock.vfs import MemoryDisk
 

@@ -7,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.replica.leaders import LAG_MS, Led, Waiting
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.replica.partition import ALL_IN_SYNC, Durability
+from penstock.replica.delayed_operations import ALL_IN_SYNC, Durability
 
 FOLLOWERS = st.sampled_from([2, 3])
 REFUSALS = st.sampled_from(

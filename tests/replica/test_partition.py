@@ -8,7 +8,9 @@ from tests.worlds import START_MS, StillWorld
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.settings import LogSettings
 from penstock.records import build_batch, end_txn_marker
-from penstock.replica.partition import ALL_IN_SYNC, Durability, Partition, SyncLane
+from penstock.replica.delayed_operations import ALL_IN_SYNC, Durability
+from penstock.replica.partition import Partition
+from penstock.replica.sync_lane import SyncLane
 from penstock.storage import Appended, Origin
 from penstock.vfs import FaultyDisk, MemoryDisk
 

@@ -13,9 +13,11 @@ from penstock.base.ids import TopicPartition
 from penstock.base.promise import Promise
 from penstock.metadata.config_table import BROKER_SETTINGS
 from penstock.records import build_batch
+from penstock.replica.delayed_operations import Durability
 from penstock.replica.fetcher import ABANDON_MS
 from penstock.replica.fetchers import Fetchers
-from penstock.replica.partition import Durability, Partition, SyncLane
+from penstock.replica.partition import Partition
+from penstock.replica.sync_lane import SyncLane
 from penstock.vfs import MemoryDisk
 from penstock.wire import KAFKA_RANGES, Api
 from penstock.wire.request import Request

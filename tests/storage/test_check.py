@@ -18,6 +18,7 @@ from tests.cli.data import (
     unpack_unclean,
     write_data,
 )
+from tests.storage.housekeeping import compact
 
 from penstock.records import build_batch
 from penstock.storage.check import (
@@ -28,7 +29,6 @@ from penstock.storage.check import (
     check_partition,
     read_saved_offsets,
 )
-from penstock.storage.compaction import compact
 from penstock.storage.directory import open_directory
 from penstock.storage.findings import Tally
 from penstock.storage.layout import layout_of

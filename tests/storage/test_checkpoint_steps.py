@@ -4,6 +4,7 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
+from tests.storage.housekeeping import retain
 from tests.storage.world import NOW_MS, SMALL, P, append, batches_of, files_of, make_batch, open_small
 
 from penstock.storage import Log, LogDirectory, StorageError
@@ -222,13 +223,13 @@ def test_retention_keeps_its_promises_while_a_checkpoint_is_under_way() -> None:
         append(log, make_batch(4, fill=5), leader_epoch=3)
     assert log.size_bytes > 2 * SMALL.retention_bytes
 
-    def retain(now: int) -> None:
+    def retain_at_first(now: int) -> None:
         if now == 1:
             directory.checkpoints.high_watermarks = {P: log.log_end}
-            for removal in directory.retain(NOW_MS):
+            for removal in retain(directory, NOW_MS):
                 removal.run()
 
-    checkpoint(log, retain)
+    checkpoint(log, retain_at_first)
     start = log.log_start
     assert start > 0
     found = open_small(disk.crash_clone(Random(1))).logs[P]

@@ -10,6 +10,7 @@ from threading import Thread
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.storage.housekeeping import compact
 
 from penstock.base.errors import KafkaError
 from penstock.base.ids import TopicPartition
@@ -17,7 +18,7 @@ from penstock.base.settings import LogSettings
 from penstock.records import BatchBuilder, Codec, Record, build_batch, end_txn_marker, iter_batches
 from penstock.storage import Log, LogDirectory, Origin, StorageError, open_directory
 from penstock.storage.cleaner import clean
-from penstock.storage.compaction import cleanable_end, compact, install, is_due, plan_cleaning
+from penstock.storage.compaction import cleanable_end, install, is_due, plan_cleaning
 from penstock.storage.errors import CorruptLog
 from penstock.vfs import FaultyDisk, MemoryDisk, RealDisk, Vfs
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+from tests.storage.housekeeping import retain
 from tests.storage.world import (
     NOW_MS,
     SMALL,
@@ -385,7 +386,7 @@ def test_retention_between_a_roll_and_a_checkpoint_does_not_fail_the_checkpoint(
     log = directory.create(P, now_ms=NOW_MS)
     for _ in range(4):
         append(log, make_batch(1, size=1500))
-    for removal in directory.retain(NOW_MS):
+    for removal in retain(directory, NOW_MS):
         removal.run()
     directory.checkpoint()
     assert log.recovery_point.offset == 4

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from tests.storage.housekeeping import compact_due, retain
 from tests.storage.world import EVERYTHING, NOW_MS, SMALL, P, append, files_of, make_batch, put
 
 from penstock.records import RecordBatch, end_txn_marker, iter_batches
@@ -312,13 +313,13 @@ def test_retention_compaction_and_truncation_leave_no_holes() -> None:
         directory.checkpoint()
         log.flush()
         directory.checkpoints.high_watermarks[P] = log.log_end
-        removals = list(directory.compact(NOW_MS))
+        removals = list(compact_due(directory, NOW_MS))
         assert removals, "something was compacted"
         assert not [each.holes for each in opened().values() if each.holes]
         log.truncate(log.log_end - 3)
         assert not [each.holes for each in opened().values() if each.holes]
         log.advance_start(log.log_end - 4)
-        for removal in [*removals, *directory.retain(NOW_MS)]:
+        for removal in [*removals, *retain(directory, NOW_MS)]:
             removal.run()
         assert not [each.holes for each in opened().values() if each.holes]
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from tests.storage.housekeeping import retain
 from tests.storage.world import NOW_MS, P, append, files_of, make_batch, open_small, put
 
 from penstock.base.settings import LogSettings
@@ -45,7 +46,7 @@ def test_by_time_the_youngest_record_of_a_segment_decides() -> None:
 def test_the_active_segment_goes_too_once_all_of_it_is_old_and_a_new_one_is_begun() -> None:
     directory, log = log_with(replace(KEEP_ALL, retention_ms=5000), 3)
     assert bases(log, NOW_MS + 10**6) == [0, 1, 2]
-    for removal in directory.retain(NOW_MS + 10**6):
+    for removal in retain(directory, NOW_MS + 10**6):
         removal.run()
     assert (log.log_start, log.log_end) == (3, 3)
     assert [segment.base_offset for segment in log.segments] == [3]
@@ -140,7 +141,7 @@ def test_producers_outlive_the_segments_they_wrote() -> None:
     append(log, make_batch(1, size=900, producer=(7, 3, 0)))
     for _ in range(3):
         append(log, make_batch(1, size=900))
-    list(directory.retain(NOW_MS))
+    list(retain(directory, NOW_MS))
     assert log.log_start > 0
     directory.close()
     assert open_small(directory.vfs, KEEP_ALL).logs[P].producers.by_id[7].epoch == 3

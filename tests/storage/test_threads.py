@@ -11,6 +11,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from tests.storage.housekeeping import retain
 from tests.storage.world import EVERYTHING, NOW_MS, SMALL, P, append, batches_of, make_batch, open_small
 
 from penstock.base.ids import TopicPartition
@@ -89,7 +90,7 @@ def test_readers_follow_a_log_that_grows_rolls_and_loses_its_front(
                 if n % 40 == 0:
                     directory.checkpoint()
                 if n % 7 == 0:
-                    for removal in directory.retain(NOW_MS):
+                    for removal in retain(directory, NOW_MS):
                         removal.run()
         finally:
             stop.set()

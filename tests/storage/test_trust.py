@@ -149,22 +149,6 @@ def test_a_rebuilt_index_is_rebuilt_once() -> None:
     assert segment.index._entries is None, "and the file is right"
 
 
-def test_a_damaged_log_does_not_keep_the_others_from_being_compacted() -> None:
-    disk = MemoryDisk()
-    directory = opened(disk, replace(SMALL, cleanup_policy=("compact",)))
-    for partition in (FIRST, SECOND):
-        log = directory.create(partition, now_ms=1)
-        fill(log, 30)
-        log.roll(1)
-    flip(disk, "/data/logs/first-0/00000000000000000000.log", 100, 0xFF)
-    disk.remove("/data/logs/second-0/00000000000000000000.timeindex")
-
-    with pytest.raises(StorageError, match="first-0"):
-        list(directory.compact(10))
-
-    assert sum(batch.count for batch in directory.logs[SECOND].batches()) == 1
-
-
 def test_a_directory_must_be_named() -> None:
     with pytest.raises(DirectoryRefused, match="by its own name"):
         open_directory(MemoryDisk(), ".", now_ms=1, rng=random.Random(1))

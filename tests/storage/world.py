@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
+from tests.storage.housekeeping import retain
+
 from penstock.base.ids import TopicPartition
 from penstock.base.settings import LogSettings
 from penstock.records import RecordBatch, build_batch, end_txn_marker
@@ -434,7 +436,7 @@ class World:
 
     def retain(self, *, remove: bool = True, crash_at: Sequence[int] = ()) -> None:
         def operation() -> State:
-            self.removals += self.directory.retain(NOW_MS)
+            self.removals += retain(self.directory, NOW_MS)
             if remove:
                 while self.removals:
                     self.removals.pop().run()

@@ -14,7 +14,7 @@ Heartbeats are sent once: the next one follows soon and carries newer state. A h
 interval counts as lost, so that heartbeats do not queue up.
 """
 
-from collections.abc import Callable, MutableSet
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
@@ -51,7 +51,7 @@ class ControllerRouter:
         *,
         leader_address: Callable[[], Address | None],
         image: Callable[[], ClusterImage],
-        watchers: Callable[[], MutableSet[Callable[[], None]]],
+        watchers: Callable[[], dict[Callable[[], None], None]],
         timeout_ms: Callable[[], int],
         heartbeat_interval_ms: int,
     ) -> None:
@@ -168,12 +168,12 @@ class ControllerRouter:
 
         def image_changed() -> None:
             if pending.promise.is_settled:
-                self._watchers().discard(image_changed)
+                self._watchers().pop(image_changed, None)
             elif image_shows(pending.request, reply, self._image()):
-                self._watchers().discard(image_changed)
+                self._watchers().pop(image_changed, None)
                 self._resolve(pending, reply)
 
-        self._watchers().add(image_changed)
+        self._watchers()[image_changed] = None
 
     # -- settling --------------------------------------------------------------------------------------
 

@@ -242,18 +242,12 @@ def _list_reassignments(request: r.ListReassignments, wait_ms: float) -> Request
 
 def _alter_configs(request: r.AlterConfigs) -> Request[Any]:
     def build(make: Any) -> Any:
+        rows = {
+            resource: [make.AlterableConfig(name=name, value=value) for name, value in values.items()]
+            for resource, values in request.resources.items()
+        }
         return make.AlterConfigsRequest(
-            resources=tuple(
-                make.AlterConfigsResource(
-                    resource_type=resource.type,
-                    resource_name=resource.name,
-                    configs=tuple(
-                        make.AlterableConfig(name=name, value=value) for name, value in values.items()
-                    ),
-                )
-                for resource, values in request.resources.items()
-            ),
-            validate_only=request.validate_only,
+            resources=_altered_resources(make, rows), validate_only=request.validate_only
         )
 
     return wire_request(Api.ALTER_CONFIGS, 0, build, lambda response: _altered(request.resources, response))
@@ -261,23 +255,28 @@ def _alter_configs(request: r.AlterConfigs) -> Request[Any]:
 
 def _incremental_alter_configs(request: r.IncrementalAlterConfigs) -> Request[Any]:
     def build(make: Any) -> Any:
+        rows = {
+            resource: [
+                make.AlterableConfig(name=each.name, config_operation=each.op, value=each.value)
+                for each in changes
+            ]
+            for resource, changes in request.resources.items()
+        }
         return make.IncrementalAlterConfigsRequest(
-            resources=tuple(
-                make.AlterConfigsResource(
-                    resource_type=resource.type,
-                    resource_name=resource.name,
-                    configs=tuple(
-                        make.AlterableConfig(name=each.name, config_operation=each.op, value=each.value)
-                        for each in changes
-                    ),
-                )
-                for resource, changes in request.resources.items()
-            ),
-            validate_only=request.validate_only,
+            resources=_altered_resources(make, rows), validate_only=request.validate_only
         )
 
     return wire_request(
         Api.INCREMENTAL_ALTER_CONFIGS, 0, build, lambda response: _altered(request.resources, response)
+    )
+
+
+def _altered_resources(make: Any, rows: dict[Resource, list[Any]]) -> tuple[Any, ...]:
+    return tuple(
+        make.AlterConfigsResource(
+            resource_type=resource.type, resource_name=resource.name, configs=tuple(configs)
+        )
+        for resource, configs in rows.items()
     )
 
 

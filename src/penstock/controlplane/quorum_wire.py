@@ -70,19 +70,7 @@ Answer = Reply | Refused
 
 def to_wire(request: Request, cluster_id: str | None, listener: str) -> WireRequest[Answer]:
     """The wire form of a request, which parses the response into the core's reply."""
-    match request:
-        case Vote():
-            return _vote(request, cluster_id, listener)
-        case BeginQuorumEpoch():
-            return _begin(request, cluster_id, listener)
-        case EndQuorumEpoch():
-            return _end(request, cluster_id, listener)
-        case Fetch():
-            return _fetch(request, cluster_id, listener)
-        case FetchSnapshot():
-            return _fetch_snapshot(request, cluster_id, listener)
-        case UpdateVoter() | AddVoter() | RemoveVoter() | AskVersions():
-            return _about_voters(request, cluster_id, listener)
+    return _TO_WIRE[type(request)](request, cluster_id, listener)
 
 
 # -- elections ------------------------------------------------------------------------------------------
@@ -103,9 +91,8 @@ def _vote(request: Vote, cluster_id: str | None, listener: str) -> WireRequest[A
         return make.VoteRequest(cluster_id=cluster_id, voter_id=request.voter.id, topics=_topics(make, asked))
 
     def parse(response: Any) -> Reply:
-        told = _partition(Api.VOTE, response)
-        hint = _hint(told.leader_epoch, told.leader_id, response.node_endpoints, listener)
-        return VoteReply(request.request_id, _code(told.error_code), hint, told.vote_granted)
+        told, error, hint = _partition(Api.VOTE, response, listener)
+        return VoteReply(request.request_id, error, hint, told.vote_granted)
 
     return _through_kio(Api.VOTE, build, parse, version_min=2 if request.pre_vote else 1)
 
@@ -126,9 +113,8 @@ def _begin(request: BeginQuorumEpoch, cluster_id: str | None, listener: str) -> 
         )
 
     def parse(response: Any) -> Reply:
-        told = _partition(Api.BEGIN_QUORUM_EPOCH, response)
-        hint = _hint(told.leader_epoch, told.leader_id, response.node_endpoints, listener)
-        return BeginQuorumEpochReply(request.request_id, _code(told.error_code), hint)
+        _, error, hint = _partition(Api.BEGIN_QUORUM_EPOCH, response, listener)
+        return BeginQuorumEpochReply(request.request_id, error, hint)
 
     return _through_kio(Api.BEGIN_QUORUM_EPOCH, build, parse, version_min=1)
 
@@ -151,9 +137,8 @@ def _end(request: EndQuorumEpoch, cluster_id: str | None, listener: str) -> Wire
         )
 
     def parse(response: Any) -> Reply:
-        told = _partition(Api.END_QUORUM_EPOCH, response)
-        hint = _hint(told.leader_epoch, told.leader_id, response.node_endpoints, listener)
-        return EndQuorumEpochReply(request.request_id, _code(told.error_code), hint)
+        _, error, hint = _partition(Api.END_QUORUM_EPOCH, response, listener)
+        return EndQuorumEpochReply(request.request_id, error, hint)
 
     return _through_kio(Api.END_QUORUM_EPOCH, build, parse, version_min=1)
 
@@ -256,20 +241,6 @@ def _fetch_snapshot(request: FetchSnapshot, cluster_id: str | None, listener: st
 # -- voters ---------------------------------------------------------------------------------------------
 
 
-def _about_voters(
-    request: UpdateVoter | AddVoter | RemoveVoter | AskVersions, cluster_id: str | None, listener: str
-) -> WireRequest[Answer]:
-    match request:
-        case UpdateVoter():
-            return _update(request, cluster_id, listener)
-        case AddVoter():
-            return _add(request, cluster_id)
-        case RemoveVoter():
-            return _remove(request, cluster_id)
-        case AskVersions():
-            return _ask_versions(request)
-
-
 def _update(request: UpdateVoter, cluster_id: str | None, listener: str) -> WireRequest[Answer]:
     voter = request.voter
 
@@ -297,7 +268,7 @@ def _update(request: UpdateVoter, cluster_id: str | None, listener: str) -> Wire
     return replace(said, read=read)
 
 
-def _add(request: AddVoter, cluster_id: str | None) -> WireRequest[Answer]:
+def _add(request: AddVoter, cluster_id: str | None, _: str) -> WireRequest[Answer]:
     voter = request.voter
 
     def build(make: Any) -> Any:
@@ -310,13 +281,10 @@ def _add(request: AddVoter, cluster_id: str | None) -> WireRequest[Answer]:
             ack_when_committed=request.ack_when_committed,
         )
 
-    def parse(_: Any) -> Reply:
-        return VoterChangeReply(request.request_id, ErrorCode.NONE, UNKNOWN_LEADER)
-
-    return _through_kio(Api.ADD_RAFT_VOTER, build, parse, version_min=1)
+    return _through_kio(Api.ADD_RAFT_VOTER, build, _accepted(request), version_min=1)
 
 
-def _remove(request: RemoveVoter, cluster_id: str | None) -> WireRequest[Answer]:
+def _remove(request: RemoveVoter, cluster_id: str | None, _: str) -> WireRequest[Answer]:
     def build(make: Any) -> Any:
         return make.RemoveRaftVoterRequest(
             cluster_id=cluster_id,
@@ -324,13 +292,14 @@ def _remove(request: RemoveVoter, cluster_id: str | None) -> WireRequest[Answer]
             voter_directory_id=_directory(request.voter),
         )
 
-    def parse(_: Any) -> Reply:
-        return VoterChangeReply(request.request_id, ErrorCode.NONE, UNKNOWN_LEADER)
-
-    return _through_kio(Api.REMOVE_RAFT_VOTER, build, parse, version_min=0)
+    return _through_kio(Api.REMOVE_RAFT_VOTER, build, _accepted(request), version_min=0)
 
 
-def _ask_versions(request: AskVersions) -> WireRequest[Answer]:
+def _accepted(request: AddVoter | RemoveVoter) -> Callable[[Any], Reply]:
+    return lambda _: VoterChangeReply(request.request_id, ErrorCode.NONE, UNKNOWN_LEADER)
+
+
+def _ask_versions(request: AskVersions, *_: str | None) -> WireRequest[Answer]:
     def build(make: Any) -> Any:
         return make.ApiVersionsRequest(client_software_name="penstock", client_software_version=__version__)
 
@@ -340,6 +309,19 @@ def _ask_versions(request: AskVersions) -> WireRequest[Answer]:
         return VersionsReply(request.request_id, ErrorCode.NONE, kraft_versions=versions)
 
     return _through_kio(Api.API_VERSIONS, build, parse, version_min=4)
+
+
+_TO_WIRE: Final[dict[type[Request], Callable[[Any, str | None, str], WireRequest[Answer]]]] = {
+    Vote: _vote,
+    BeginQuorumEpoch: _begin,
+    EndQuorumEpoch: _end,
+    Fetch: _fetch,
+    FetchSnapshot: _fetch_snapshot,
+    UpdateVoter: _update,
+    AddVoter: _add,
+    RemoveVoter: _remove,
+    AskVersions: _ask_versions,
+}
 
 
 # -- what they have in common ---------------------------------------------------------------------------
@@ -362,11 +344,14 @@ def _topics(make: Any, asked: Any) -> tuple[Any, ...]:
     return (make.TopicData(topic_name=METADATA_TOPIC, partitions=(asked,)),)
 
 
-def _partition(api: Api, response: Any) -> Any:
+def _partition(api: Api, response: Any, listener: str) -> tuple[Any, ErrorCode, LeaderHint]:
+    """The metadata log's part of a response, its error, and the leader that it names."""
     found = [(each.topic_name, [one.partition_index for one in each.partitions]) for each in response.topics]
     if found != [(METADATA_TOPIC, [0])]:
         raise MalformedResponse(f"{api.label}: the response is about {found}, expected {METADATA_TOPIC}-0")
-    return response.topics[0].partitions[0]
+    told = response.topics[0].partitions[0]
+    hint = _hint(told.leader_epoch, told.leader_id, response.node_endpoints, listener)
+    return told, _code(told.error_code), hint
 
 
 def _hint(epoch: int, leader_id: int, endpoints: Sequence[Any], listener: str) -> LeaderHint:

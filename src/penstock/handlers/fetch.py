@@ -365,29 +365,23 @@ class DelayedConsumerFetch:
                 if partition is not None:
                     partition.watch(self)
                     self._partitions.append(partition)
-        self._timer = one.context.world.call_later(one.request.max_wait_ms, self._time_is_up)
+        self._timer = one.context.world.call_later(one.request.max_wait_ms, self.changed)
         one.session.state.fetch = self
 
     def grew(self, bytes_more: int) -> None:
         self._available += bytes_more
         if self._available >= self._fetch.request.min_bytes:
-            read = self._fetch.read()
-            if self._fetch.is_enough(read):
-                self._finish(read)
-            else:  # the new records are above the last stable offset
-                self._available = self._fetch.bytes_of(read)
+            self.decided()
 
     def decided(self) -> None:
         read = self._fetch.read()
         if self._fetch.is_enough(read):
             self._finish(read)
-        else:
+        else:  # new records may be above the last stable offset
             self._available = self._fetch.bytes_of(read)
 
     def changed(self) -> None:
-        self._finish(self._fetch.read())
-
-    def _time_is_up(self) -> None:
+        """A partition changed in another way, or time is up."""
         self._finish(self._fetch.read())
 
     def _finish(self, read: Read) -> None:

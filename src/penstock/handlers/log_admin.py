@@ -25,6 +25,7 @@ from penstock.wire import Api
 
 from .support.context import CLUSTER_NAME, AclResourceType, Call, Context, Operation
 from .support.internal_topics import INTERNAL_TOPICS
+from .support.response_fields import NO_THROTTLE
 from .support.waiting import in_steps
 
 logger = logging.getLogger(__name__)
@@ -33,8 +34,6 @@ TO_HIGH_WATERMARK: Offset = -1
 NO_LOW_WATERMARK: Offset = -1
 NO_LAG = -1
 """The lag of a log without a replica."""
-
-_NO_THROTTLE = timedelta()
 
 
 def delete_records(context: Context, call: Call) -> Any | Promise[Any]:
@@ -140,7 +139,7 @@ class _Deletion:
                     )
                 )
             topics.append(make.DeleteRecordsTopicResult(name=topic.name, partitions=tuple(partitions)))
-        self.later.resolve(make.DeleteRecordsResponse(throttle_time=_NO_THROTTLE, topics=tuple(topics)))
+        self.later.resolve(make.DeleteRecordsResponse(throttle_time=NO_THROTTLE, topics=tuple(topics)))
 
 
 def new_start(context: Context, name: TopicPartition, offset: Offset, is_allowed: bool) -> Offset:
@@ -187,7 +186,7 @@ def describe_log_dirs(context: Context, call: Call) -> Steps[Any]:
     """
     if not context.authorize(call.session, Operation.DESCRIBE, AclResourceType.CLUSTER, CLUSTER_NAME):
         return call.make.DescribeLogDirsResponse(
-            throttle_time=_NO_THROTTLE, error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, results=()
+            throttle_time=NO_THROTTLE, error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, results=()
         )
     make, directory = call.make, context.replicas.directory
     requested = call.message.topics
@@ -227,7 +226,7 @@ def describe_log_dirs(context: Context, call: Call) -> Steps[Any]:
         is_cordoned=False,
     )
     return make.DescribeLogDirsResponse(
-        throttle_time=_NO_THROTTLE, error_code=ErrorCode.NONE, results=(result,)
+        throttle_time=NO_THROTTLE, error_code=ErrorCode.NONE, results=(result,)
     )
 
 
@@ -271,7 +270,7 @@ def describe_producers(context: Context, call: Call) -> Any:
                 )
             )
         topics.append(make.TopicResponse(name=topic.name, partitions=tuple(partitions)))
-    return make.DescribeProducersResponse(throttle_time=_NO_THROTTLE, topics=tuple(topics))
+    return make.DescribeProducersResponse(throttle_time=NO_THROTTLE, topics=tuple(topics))
 
 
 def _producers(call: Call, log: Log) -> tuple[Any, ...]:

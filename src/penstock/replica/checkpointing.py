@@ -15,7 +15,7 @@ from functools import partial
 from itertools import islice
 
 from penstock.base.ids import TopicPartition
-from penstock.replica.partition import SyncLane
+from penstock.replica.sync_lane import SyncLane
 from penstock.storage import Log, LogDirectory, StorageError
 from penstock.storage.syncing import CheckpointWork
 from penstock.vfs import Draft, parent

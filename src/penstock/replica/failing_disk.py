@@ -16,10 +16,10 @@ backs off twice as long, so that a disk which fails for one file only rarely dis
 
 import logging
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from penstock.base.errors import KafkaError
-from penstock.base.ids import Offset, TopicPartition, Uuid
+from penstock.base.ids import TopicPartition
 from penstock.base.world import Timer, World
 from penstock.metadata.controller.port import ControllerPort
 from penstock.metadata.controller.requests import DAMAGED, UNWRITABLE, AlterPartition, IsrChange, IsrMember
@@ -29,6 +29,9 @@ from penstock.replica.isr_changes import CHANGES_MAX, NAMED_MAX, RETRY_MS
 from penstock.replica.sync_lane import SyncLane
 from penstock.storage import LogDirectory
 from penstock.storage.trial import trial_write
+
+if TYPE_CHECKING:
+    from penstock.replica.partition import Partition
 
 logger = logging.getLogger(__name__)
 
@@ -41,27 +44,6 @@ TRIAL_MS: Final = 1000
 
 FORGIVEN_MS: Final = 300_000
 """After this long without a failure the next one counts as the first."""
-
-
-class Replica(Protocol):
-    """What is used of a `Partition`."""
-
-    topic: str
-    number: int
-    topic_id: Uuid
-    is_leader: bool
-
-    @property
-    def name(self) -> TopicPartition: ...
-
-    @property
-    def is_damaged(self) -> bool:
-        """Whether the log has a batch that is not what was written. It is not fetched until the log is truncated
-        there, which happens once it is out of the ISR."""
-
-    @property
-    def written_to(self) -> Offset:
-        """Size of the active segment in bytes."""
 
 
 class _Failing:
@@ -102,7 +84,7 @@ class FailingDisk:
         self._node_id = node_id
         self._broker_epoch = broker_epoch
         self._image = image
-        self._replicas: dict[Replica, _Failing] = {}
+        self._replicas: dict[Partition, _Failing] = {}
         self._is_sending = False
         """A request is in flight, or about to be sent."""
         self._trial: Timer | None = None
@@ -123,14 +105,14 @@ class FailingDisk:
         """Replicas that are not fetched because of their disk."""
         return sum(each.is_suspended for each in self._replicas.values())
 
-    def is_failing(self, replica: Replica) -> bool:
+    def is_failing(self, replica: "Partition") -> bool:
         failing = self._replicas.get(replica)
         return failing is not None and failing.is_suspended
 
-    def forget(self, replica: Replica) -> None:
+    def forget(self, replica: "Partition") -> None:
         self._replicas.pop(replica, None)
 
-    def failed(self, replica: Replica, state: int) -> None:
+    def failed(self, replica: "Partition", state: int) -> None:
         """The disk failed to write a replica's log (UNWRITABLE), or to sync or read it (DAMAGED)."""
         if self._is_stopped:
             return
@@ -151,7 +133,7 @@ class FailingDisk:
         self._send_soon()
         self._schedule_trial()
 
-    def damaged(self, replica: Replica) -> None:
+    def damaged(self, replica: "Partition") -> None:
         """A follower has a batch that is not what was written. Called again with each new leader."""
         before = self._replicas.get(replica)
         is_writable = before is None or not before.is_suspended or before.is_writable
@@ -159,7 +141,7 @@ class FailingDisk:
         if replica in self._replicas:
             self._replicas[replica].is_writable = is_writable
 
-    def mended(self, replica: Replica) -> None:
+    def mended(self, replica: "Partition") -> None:
         """The damaged records are truncated: they can be replicated again."""
         failing = self._replicas.get(replica)
         if failing is not None and failing.is_suspended and failing.is_writable:
@@ -167,7 +149,7 @@ class FailingDisk:
 
     # -- leaving the ISR -------------------------------------------------------------------------------
 
-    def placed(self, replica: Replica) -> None:
+    def placed(self, replica: "Partition") -> None:
         """A new partition record was applied. A leader may have taken a replica into the ISR just before its disk
         failed, so the controller is asked again."""
         if self.is_failing(replica):
@@ -245,7 +227,7 @@ class FailingDisk:
         due = [
             replica
             for replica, each in self._replicas.items()
-            if each.is_suspended and each.until_ms <= now_ms and not replica.is_damaged
+            if each.is_suspended and each.until_ms <= now_ms and not replica.log.is_damaged
         ]
         if not due:
             if self.count:
@@ -253,7 +235,7 @@ class FailingDisk:
             return
         self._is_in_trial = True
         vfs, logs = self._directory.vfs, self._directory.layout.logs
-        position = max(each.written_to for each in due)
+        position = max(each.log.segments.active.size for each in due)
 
         def tried(_: None, error: Exception | None) -> None:
             self._is_in_trial = False
@@ -269,7 +251,7 @@ class FailingDisk:
 
         self._lane.run(lambda: trial_write(vfs, logs, position), tried)
 
-    def _release(self, replicas: list[Replica]) -> None:
+    def _release(self, replicas: list["Partition"]) -> None:
         now_ms = self._now_ms()
         for replica in replicas:
             failing = self._replicas.get(replica)

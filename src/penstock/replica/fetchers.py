@@ -15,10 +15,12 @@ from collections.abc import Callable
 from penstock.base.ids import Offset, TopicPartition
 from penstock.base.world import World
 from penstock.replica.broker_client import BrokerClient
+from penstock.replica.delayed_operations import Durability
 from penstock.replica.fetcher import Fetcher
 from penstock.replica.follower_replica import FollowerReplica, TopicIdPartition
 from penstock.replica.follower_syncs import FollowerSyncs
-from penstock.replica.partition import Durability, Partition, SyncLane
+from penstock.replica.partition import Partition
+from penstock.replica.sync_lane import SyncLane
 from penstock.replica.throttle import Throttle
 
 

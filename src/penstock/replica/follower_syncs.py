@@ -13,7 +13,9 @@ from typing import Final
 
 from penstock.base.world import Timer, World
 from penstock.metadata.controller.requests import DAMAGED
-from penstock.replica.partition import Durability, Partition, SyncLane
+from penstock.replica.delayed_operations import Durability
+from penstock.replica.partition import Partition
+from penstock.replica.sync_lane import SyncLane
 from penstock.storage import StorageError
 from penstock.storage.syncing import FlushWork
 

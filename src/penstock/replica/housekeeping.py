@@ -16,7 +16,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from penstock.base.ids import Offset, TopicPartition
 from penstock.base.metrics import Upkeep
@@ -25,11 +25,17 @@ from penstock.metadata.configs import BrokerSettings, broker_setting
 from penstock.metadata.image import ClusterImage
 from penstock.replica.checkpointing import Checkpoints
 from penstock.replica.cleaning import Cleaning
-from penstock.replica.partition import Partition, SyncLane
 from penstock.storage import Log, LogDirectory, StorageError
+from penstock.storage.deletion import Removal
+from penstock.storage.directory import DirectoryRemoval
 from penstock.storage.retention import delete_segments, expired, start_after
 
+if TYPE_CHECKING:
+    from penstock.replica.replicas import Replicas
+
 logger = logging.getLogger(__name__)
+
+Removable = Removal | DirectoryRemoval
 
 PRODUCER_CHECK_INTERVAL_MS = 600_000
 """Kafka's default of `producer.id.expiration.check.interval.ms`."""
@@ -44,17 +50,6 @@ SEGMENTS_PER_TICK = 4
 """Segments that are deleted in one tick: each has a marker that is synced on the loop."""
 
 
-class Removable(Protocol):
-    def run(self) -> None: ...
-
-
-class PartitionTable(Protocol):
-    """What is used of `Replicas`."""
-
-    partitions: dict[TopicPartition, Partition]
-    lane: SyncLane
-
-
 class Housekeeping:
     """Call `start` when the node serves, and `stop` before it stops. What still runs then is waited for by the lane,
     or harmless: the next start finishes removals and discards the unfinished output of cleaners."""
@@ -63,7 +58,7 @@ class Housekeeping:
         self,
         world: World,
         directory: LogDirectory,
-        replicas: PartitionTable,
+        replicas: "Replicas",
         settings: BrokerSettings,
         image: Callable[[], ClusterImage],
         upkeep: Upkeep | None = None,

@@ -17,14 +17,7 @@ from penstock.base.world import World
 from penstock.metadata.controller.requests import DAMAGED
 from penstock.metadata.image import Partition as Placed
 from penstock.replica.append_path import AppendPath
-from penstock.replica.delayed_operations import (
-    ALL_IN_SYNC,
-    DelayedFetch,
-    DelayedFollowerFetch,
-    DelayedProduce,
-    Durability,
-    PreparedReply,
-)
+from penstock.replica.delayed_operations import DelayedFetch, DelayedFollowerFetch, Durability
 from penstock.replica.inspections import Inspections
 from penstock.replica.isr import FetchTime, Isr
 from penstock.replica.isr_changes import IsrChanges
@@ -33,19 +26,6 @@ from penstock.replica.refused_batches import RefusedBatches
 from penstock.replica.sync_lane import SyncLane
 from penstock.storage import CorruptLog, Log, StorageError
 from penstock.storage.unread import UnreadRecords
-
-__all__ = [
-    "ALL_IN_SYNC",
-    "NO_EPOCH",
-    "NO_LEADER",
-    "DelayedFetch",
-    "DelayedFollowerFetch",
-    "DelayedProduce",
-    "Durability",
-    "Partition",
-    "PreparedReply",
-    "SyncLane",
-]
 
 logger = logging.getLogger(__name__)
 
@@ -358,15 +338,6 @@ class Partition:
         """Whether its disk failed, and no trial write has succeeded since."""
         failing = None if self._changes is None else self._changes.failing
         return failing is not None and failing.is_failing(self)
-
-    @property
-    def is_damaged(self) -> bool:
-        """Whether the log is known to have a batch that is not what was written."""
-        return self.log.is_damaged
-
-    @property
-    def written_to(self) -> int:
-        return self.log.segments.active.size
 
     def mend(self) -> None:
         """Truncate the log where it is damaged. It is out of the ISR, and the leader has the rest. The high watermark

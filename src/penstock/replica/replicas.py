@@ -26,14 +26,16 @@ from penstock.metadata.delta import ImageDelta, PartitionDelta
 from penstock.metadata.image import EMPTY, ClusterImage, ResourceType, Topic
 from penstock.metadata.image import Partition as Placed
 from penstock.replica.broker_client import BrokerClient
+from penstock.replica.delayed_operations import Durability
 from penstock.replica.failed_creations import FailedCreations
 from penstock.replica.failing_disk import FailingDisk
 from penstock.replica.fetchers import Fetchers
 from penstock.replica.inspections import Inspections
 from penstock.replica.isr_changes import IsrChanges
-from penstock.replica.partition import NO_LEADER, Durability, Partition, SyncLane
+from penstock.replica.partition import NO_LEADER, Partition
 from penstock.replica.refused_batches import RefusedBatches, numbered
 from penstock.replica.removals import Removals
+from penstock.replica.sync_lane import SyncLane
 from penstock.replica.throttle import LeaderThrottle
 from penstock.replica.topic_rules import TopicRules
 from penstock.replica.unclaimed import Unclaimed, named

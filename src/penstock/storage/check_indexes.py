@@ -87,6 +87,11 @@ class _EntryCheck:
     def _error(self, position: int, problem: str, found: str, expected: str) -> Finding:
         return Finding("error", self.path, position, problem, found, expected)
 
+    def _wrong(self, problem: str, expected: str) -> Finding:
+        """A finding about the current entry."""
+        assert self.entry is not None
+        return self._error(self.entry.position, problem, self.show(self.entry), expected)
+
     def close(self) -> None:
         if self.file is not None:
             self.file.close()
@@ -101,17 +106,13 @@ class OffsetIndexCheck(_EntryCheck):
         while self.entry is not None and self.entry.fields[1] <= spot.position:
             relative, position = self.entry.fields
             if position < spot.position:
-                yield self._error(
-                    self.entry.position,
+                yield self._wrong(
                     f"no batch begins at byte {position} of the log",
-                    self.show(self.entry),
                     f"the position of a batch; the next is at {spot.position}",
                 )
             elif self.base_offset + relative != spot.last_offset:
-                yield self._error(
-                    self.entry.position,
+                yield self._wrong(
                     "the entry does not match its batch",
-                    self.show(self.entry),
                     f"offset {spot.last_offset}, the last one of the batch at {position}",
                 )
             yield from self._next()
@@ -123,12 +124,7 @@ class OffsetIndexCheck(_EntryCheck):
 
     def finish(self, end: int) -> Iterator[Finding]:
         while self.entry is not None:
-            yield self._error(
-                self.entry.position,
-                "the entry points past the end of the log",
-                self.show(self.entry),
-                f"a position below {end}",
-            )
+            yield self._wrong("the entry points past the end of the log", f"a position below {end}")
             yield from self._next()
 
     def _disorder(self, entry: RawEntry) -> str | None:
@@ -161,10 +157,8 @@ class TimeIndexCheck(_EntryCheck):
             offset = self.base_offset + relative
             fits = is_largest and offset >= spot.base_offset and timestamp == spot.max_timestamp
             if not fits and not self._is_blind:
-                yield self._error(
-                    self.entry.position,
+                yield self._wrong(
                     "the entry does not match the log",
-                    self.show(self.entry),
                     f"timestamp {self._largest}, the largest up to offset {spot.last_offset}, "
                     "and its first batch",
                 )
@@ -177,11 +171,8 @@ class TimeIndexCheck(_EntryCheck):
         """`is_complete`: the segment is sealed, so the last entry must be its largest timestamp."""
         while self.entry is not None:
             if not self._is_blind:
-                yield self._error(
-                    self.entry.position,
-                    "the entry points past the end of the log",
-                    self.show(self.entry),
-                    f"an offset below {next_offset}",
+                yield self._wrong(
+                    "the entry points past the end of the log", f"an offset below {next_offset}"
                 )
             yield from self._next()
         found = self.last.fields[0] if self.last else NO_TIMESTAMP
@@ -237,12 +228,7 @@ class TxnIndexCheck(_EntryCheck):
             if self.entry.fields[3] >= first:
                 expected = self._expected(self.entry, marker, is_exact)
                 if expected is not None:
-                    yield self._error(
-                        self.entry.position,
-                        "the entry does not match the log",
-                        self.show(self.entry),
-                        expected,
-                    )
+                    yield self._wrong("the entry does not match the log", expected)
                 is_noted = True
             yield from self._next()
         if marker is None or marker.aborted is None or is_noted:
@@ -264,11 +250,8 @@ class TxnIndexCheck(_EntryCheck):
     def finish(self, next_offset: Offset) -> Iterator[Finding]:
         while self.entry is not None:
             if self.entry.fields[3] >= next_offset:
-                yield self._error(
-                    self.entry.position,
-                    "the entry's marker is past the end of the segment",
-                    self.show(self.entry),
-                    f"an offset below {next_offset}",
+                yield self._wrong(
+                    "the entry's marker is past the end of the segment", f"an offset below {next_offset}"
                 )
             yield from self._next()
 

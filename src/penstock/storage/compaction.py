@@ -6,7 +6,7 @@ appends, rolls and deletes as usual. If segments of the plan left the log meanwh
 
 from penstock.base.ids import Offset, TimestampMs
 from penstock.storage import names, swap
-from penstock.storage.cleaner import Cleaned, CleanedSegment, CleaningPlan, ProducerEnd, SourceSegment, clean
+from penstock.storage.cleaner import Cleaned, CleanedSegment, CleaningPlan, ProducerEnd, SourceSegment
 from penstock.storage.deletion import Removal
 from penstock.storage.errors import StorageError
 from penstock.storage.log import Log
@@ -157,17 +157,3 @@ def _swap_in(log: Log, cleaned: CleanedSegment) -> list[str]:
     for kind, ref in fresh.refs.items():
         ref.path = fresh.path_of(kind)
     return retired
-
-
-def compact(
-    log: Log, now_ms: TimestampMs, high_watermark: Offset, *, memory_bytes: int = DEDUPE_BUFFER_BYTES
-) -> tuple[Cleaned, Removal] | None:
-    """Plan, clean and install one round."""
-    plan = plan_cleaning(log, now_ms, high_watermark, memory_bytes=memory_bytes)
-    if plan is None:
-        return None
-    try:
-        cleaned = clean(log.vfs, plan)
-    except OSError as error:
-        raise StorageError(f"cannot clean {log.directory}: {error.strerror or error}") from error
-    return cleaned, install(log, plan, cleaned)

@@ -5,7 +5,7 @@ unclean stop, but the boot marker may prove that nothing was lost (`boot_marker`
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.base.ids import Offset, TimestampMs, TopicPartition, Uuid, random_uuid, uuid_text
@@ -15,15 +15,12 @@ from penstock.storage import names
 from penstock.storage.boot_marker import BootMarker, PreviousRun
 from penstock.storage.checkpoint_files import CheckpointFiles
 from penstock.storage.checkpoints import MetaProperties, RecoveryPoint
-from penstock.storage.compaction import compact, is_due
-from penstock.storage.deletion import Removal
 from penstock.storage.errors import DirectoryRefused, StorageError
 from penstock.storage.identity import identify_directory, join_cluster
 from penstock.storage.layout import METADATA_TOPIC, Layout, layout_of
 from penstock.storage.log import Log
 from penstock.storage.open_files import OPEN_FILES_MAX, OpenFiles
 from penstock.storage.recovery import Report, create_log, open_log
-from penstock.storage.retention import delete_segments, expired, start_after
 from penstock.storage.strays import Note, Stray, find_strays, write_note
 from penstock.vfs import Lock, Vfs, make_dirs_durably, read_file, remove_tree
 
@@ -317,55 +314,6 @@ class LogDirectory:
                 logger.error("%s", error)
                 failed = failed or error
         return failed
-
-    # -- housekeeping ----------------------------------------------------------------------------------
-
-    def retain(self, now_ms: TimestampMs) -> Iterator[Removal]:
-        """Delete expired segments; the yielded removals delete the files, at any later time."""
-        doomed = {
-            log: segments
-            for partition, log in self.logs.items()
-            if (
-                segments := expired(log, now_ms, self.checkpoints.high_watermarks.get(partition, log.log_end))
-            )
-        }
-        self.checkpoints.save_log_starts(
-            {log.partition: start_after(log, segments) for log, segments in doomed.items()}
-        )
-        failed: StorageError | None = None
-        for log, segments in doomed.items():
-            try:
-                removal = delete_segments(log, segments, now_ms)
-            except StorageError as error:
-                logger.error("%s", error)
-                failed = failed or error
-                continue
-            yield removal
-        if failed is not None:
-            raise failed
-
-    def compact(self, now_ms: TimestampMs) -> Iterator[Removal]:
-        """Compact the logs that are due, one after the other; yields as `retain` does.
-
-        A damaged log does not stop the others; the first error is raised at the end.
-        """
-        failed: StorageError | None = None
-        for partition, log in list(self.logs.items()):
-            high_watermark = self.checkpoints.high_watermarks.get(partition, log.log_end)
-            try:
-                if not is_due(log, now_ms, high_watermark):
-                    continue
-                done = compact(log, now_ms, high_watermark)
-                if done is not None:
-                    self.checkpoints.save_clean_to(log)
-            except StorageError as error:
-                logger.error("%s", error)
-                failed = failed or error
-                continue
-            if done is not None:
-                yield done[1]
-        if failed is not None:
-            raise failed
 
     def close(self) -> None:
         """Stop cleanly: the next start trusts the files and scans nothing.

@@ -8,7 +8,7 @@ from __future__ import annotations  # those of nested functions would be evaluat
 
 import logging
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from penstock.base.ids import LeaderEpoch, Offset, TimestampMs, TopicPartition
 from penstock.records import RecordBatch
@@ -23,6 +23,9 @@ from penstock.storage.txn_index import AbortedTxn
 from penstock.storage.unread import UnreadRecords
 from penstock.vfs import Vfs
 
+if TYPE_CHECKING:
+    from penstock.storage.log import Log
+
 logger = logging.getLogger(__name__)
 
 _READ_ATTEMPTS_MAX = 100
@@ -31,27 +34,8 @@ _READ_ATTEMPTS_MAX = 100
 Result = TypeVar("Result")
 
 
-class ReadableLog(Protocol):
-    """The state of a log that its readers see. The writer replaces it; readers never change it."""
-
-    @property
-    def partition(self) -> TopicPartition: ...
-    @property
-    def directory(self) -> str: ...
-    @property
-    def vfs(self) -> Vfs: ...
-    @property
-    def segments(self) -> SegmentList: ...
-    @property
-    def log_start(self) -> Offset: ...
-    @property
-    def log_end(self) -> Offset: ...
-    @property
-    def epoch_max(self) -> LeaderEpoch | None: ...
-
-
 class FixedLog(NamedTuple):
-    """A log as it was at one moment, for readers without its writer."""
+    """What readers see of a log, as it was at one moment: for readers without its writer."""
 
     partition: TopicPartition
     directory: str
@@ -67,7 +51,7 @@ class LogReader:
 
     __slots__ = ("_damaged", "_log")
 
-    def __init__(self, log: ReadableLog) -> None:
+    def __init__(self, log: Log | FixedLog) -> None:
         self._log = log
         self._damaged: Segment | None = None
         """The first segment known to be damaged; later ones may be too."""

@@ -14,7 +14,7 @@ from penstock.base.steps import RunningSteps
 from penstock.gateway.shared import metrics_page as collecting
 from penstock.gateway.shared.exposition import Page
 from penstock.gateway.shared.metrics_page import collect
-from penstock.replica.partition import SyncLane
+from penstock.replica.sync_lane import SyncLane
 
 
 class LargeNode:

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 from tests.compat.kafka.everything import Expected, ExpectedRecord, load_expected
+from tests.storage.housekeeping import compact
 
 from penstock.arrow.decode import CorruptRecords
 from penstock.arrow.scan.log_dirs import find_logs
@@ -33,7 +34,6 @@ from penstock.records import Codec, build_batch, end_txn_marker
 from penstock.spark.errors import BadOption, DataLoss
 from penstock.spark.reading.scan import ScanReader, ScanTask, plan_scan, read_scan_options
 from penstock.storage import names
-from penstock.storage.compaction import compact
 from penstock.storage.directory import LogDirectory, open_directory
 from penstock.storage.log import Log
 from penstock.storage.retention import delete_segments

@@ -307,7 +307,7 @@ class Stream:
             for each in self._cursors:
                 each.partition.watch(self)
             if self._topic is None:
-                self._context.image_watchers.add(self.changed)
+                self._context.image_watchers[self.changed] = None
         self._is_fresh = False
         self._woken = woken
 
@@ -316,7 +316,7 @@ class Stream:
             self._woken = None
             for each in self._cursors:
                 each.partition.unwatch(self)
-            self._context.image_watchers.discard(self.changed)
+            self._context.image_watchers.pop(self.changed, None)
 
     def grew(self, bytes_more: int) -> None:
         woken = self._woken

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from penstock.base.client_memory import ClientMemory
 from penstock.base.metrics import Metrics
-from penstock.base.ordered_set import OrderedSet
 from penstock.base.promise import Promise
 from penstock.base.world import World
 from penstock.handlers.support.connection_state import ConnectionState
@@ -22,17 +21,15 @@ from penstock.metadata.controller.port import ControllerPort
 from penstock.metadata.image import Broker, ClusterImage
 
 if TYPE_CHECKING:
+    from penstock.controlplane.quorum import MetadataQuorum
     from penstock.coordinator.runtime.group_service import GroupCoordinatorService
     from penstock.coordinator.runtime.transaction_markers import MarkerWriter
     from penstock.coordinator.runtime.transaction_service import TransactionCoordinatorService
     from penstock.handlers.producer_ids import ProducerIds
     from penstock.handlers.support.fetch_sessions import FetchSessions
-    from penstock.raft.describe import QuorumDescription
-    from penstock.raft.messages import Reply, Request
-    from penstock.raft.voters import VoterSet
     from penstock.replica import Replicas
     from penstock.replica.broker_client import BrokerClient
-    from penstock.wire.peers import Address, Peers
+    from penstock.wire.peers import Peers
 
 
 class Operation(IntEnum):
@@ -140,55 +137,6 @@ class BrokerLivenessPort(Protocol):
         """The controller accepted a broker's heartbeat from this connection."""
 
 
-class QuorumPort(Protocol):
-    def describe(self) -> "QuorumDescription": ...
-
-    def receive(self, request: "Request") -> Promise["Reply"]:
-        """Handle a request of another replica or of an operator, for this cluster's metadata log."""
-
-    @property
-    def is_leader(self) -> bool: ...
-
-    @property
-    def leader_id(self) -> int: ...
-
-    @property
-    def leader_address(self) -> "Address | None":
-        """Where the active controller listens; None if unknown, or if it is this node."""
-
-    @property
-    def epoch(self) -> int: ...
-
-    @property
-    def role(self) -> str:
-        """The Raft role; `observer` for a follower without a vote."""
-
-    @property
-    def elections(self) -> int:
-        """Elections in which this node was a candidate."""
-
-    @property
-    def is_recovering(self) -> bool:
-        """Whether this node stays out of elections because its log lost synced records."""
-
-    @property
-    def high_watermark(self) -> int: ...
-
-    @property
-    def end_offset(self) -> int: ...
-
-    @property
-    def voters(self) -> "VoterSet": ...
-
-    @property
-    def cluster_id_in_log(self) -> str:
-        """The cluster id at the start of the metadata log, committed or not; empty if it has none."""
-
-    @property
-    def request_timeout_ms(self) -> int:
-        """`controller.quorum.request.timeout.ms`"""
-
-
 class Endpoint(NamedTuple):
     host: str
     port: int
@@ -205,7 +153,7 @@ class Context:
     settings: BrokerSettings
     replicas: "Replicas"
     controller: ControllerPort
-    quorum: QuorumPort
+    quorum: "MetadataQuorum"
     fetch_sessions: "FetchSessions"
     producer_ids: "ProducerIds"
     groups: "GroupCoordinatorService"
@@ -214,8 +162,8 @@ class Context:
     broker_client: "BrokerClient"
     image: ClusterImage
     """The latest committed image that this node has applied. Replaced as a whole."""
-    image_watchers: OrderedSet[Callable[[], None]] = field(default_factory=OrderedSet)
-    """Called when `image` is replaced. Watchers remove themselves."""
+    image_watchers: dict[Callable[[], None], None] = field(default_factory=dict)
+    """Called in this order when `image` is replaced. Watchers remove themselves."""
     fetch_bytes_max: int = 55 * 2**20
     """`fetch.max.bytes`: limit of one fetch response."""
     client_memory: ClientMemory | None = None

@@ -94,12 +94,12 @@ class FollowerFetch:
     __slots__ = (
         "_ahead",
         "_has_unread",
-        "_sends_high_watermarks",
         "context",
         "header",
         "held_ms",
         "kept",
         "request",
+        "sends_high_watermarks",
         "session",
     )
 
@@ -116,18 +116,14 @@ class FollowerFetch:
         self.header = header
         self.request = request
         self.kept = kept
-        self._sends_high_watermarks = selects_by_rack(context)
+        self.sends_high_watermarks = selects_by_rack(context)
+        """Whether a new high watermark is sent at once."""
         self._ahead = 0
         """Bytes that may still be read before they are sent."""
         self._has_unread = False
         """Whether the last read has records that are read when they are sent."""
         self.held_ms = 0.0
         """How long the leader's throttle holds back records of the last read."""
-
-    @property
-    def sends_high_watermarks(self) -> bool:
-        """Whether a new high watermark is sent at once."""
-        return self._sends_high_watermarks
 
     def read(self) -> Read:
         """The result for each partition that is due, within the limits."""
@@ -233,7 +229,7 @@ class FollowerFetch:
             if result.records:
                 total += len(result.records)
             elif (
-                self._sends_high_watermarks
+                self.sends_high_watermarks
                 and self.kept.id != NO_SESSION  # without a session the last high watermark is unknown
                 and result.high_watermark != followed.high_watermark
             ):
@@ -297,21 +293,19 @@ class DelayedReplicaFetch:
     def wrote(self, bytes_more: int) -> None:
         self._available += bytes_more
         if self._available >= self._fetch.request.min_bytes:
-            self._wake()
+            self.changed()
 
     def moved(self) -> None:
         if self._fetch.sends_high_watermarks:
-            self._wake()
-
-    def changed(self) -> None:
-        self._wake()
+            self.changed()
 
     def superseded(self) -> None:
         """The follower fetches on another connection, or its session is closed: it ignores this response."""
         self.cancel()
         self.later.resolve(self._fetch.reply([]))
 
-    def _wake(self) -> None:
+    def changed(self) -> None:
+        """Answer in the next tick."""
         if not self._is_waking:
             self._is_waking = True
             self._fetch.context.world.call_soon(self._answer)

@@ -13,7 +13,7 @@ offset. It then needs no update by fetches: the session's last fetch time counts
 """
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from penstock.base.ids import Offset, TimestampMs
 from penstock.handlers.support.fetch_sessions import IncrementalSession, RequestedPartition
@@ -21,19 +21,10 @@ from penstock.replica import Partition
 from penstock.replica.isr import FetchTime
 from penstock.wire import FetchPartition, FetchResult, TopicKey
 
+if TYPE_CHECKING:
+    from penstock.handlers.support.follower_fetch import DelayedReplicaFetch
+
 Key = tuple[TopicKey, int]
-
-
-class Waker(Protocol):
-    """A follower's fetch that waits."""
-
-    def wrote(self, bytes_more: int) -> None: ...
-
-    def moved(self) -> None: ...
-
-    def changed(self) -> None: ...
-
-    def superseded(self) -> None: ...
 
 
 class FollowedPartition:
@@ -133,7 +124,7 @@ class FollowerSession(IncrementalSession):
         super().__init__(session_id, uses_ids, now_ms)
         self.replica_id = replica_id
         self.seen = FetchTime(seen_ms)
-        self.waiting: Waker | None = None
+        self.waiting: DelayedReplicaFetch | None = None
         self.followed: dict[Key, FollowedPartition] = {}
         self.due: dict[Key, FollowedPartition] = {}
         """Partitions to read, in order."""

@@ -58,10 +58,10 @@ def leaders_known(context: Context, session: Session, leaders: Callable[[], Iter
 
     def finish() -> None:
         timer.cancel()
-        context.image_watchers.discard(look)
+        context.image_watchers.pop(look, None)
         session.state.metadata_ns = context.world.clock_ns()
         sure.resolve(None)
 
     timer = context.world.call_later(MAY_BE_DEAD_MS if is_doubtful else AGAIN_MS, overdue)
-    context.image_watchers.add(look)
+    context.image_watchers[look] = None
     return sure
