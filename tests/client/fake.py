@@ -415,5 +415,20 @@ def on(api: Api, what: str | int) -> Fault:
     return lambda _, asked: what if asked is api else None
 
 
+def cause_chaos(fake: FakeCluster, rng: random.Random, partitions: int, rate: float) -> None:
+    """Move leaders of `orders` at random, lose or refuse Produce requests at a rate, and delay replies."""
+    codes = [int(ErrorCode.NOT_ENOUGH_REPLICAS), int(ErrorCode.NOT_LEADER_OR_FOLLOWER)]
+
+    def chaos(_: FakeBroker, api: Api) -> str | int | None:
+        if rng.random() < 0.1:
+            fake.move(TopicPartition("orders", rng.randrange(partitions)), rng.randrange(1, 4))
+        if api is Api.PRODUCE and rng.random() < rate:
+            return rng.choice(["before", "after", *codes])
+        return None
+
+    fake.faults += [chaos] * 100_000
+    fake.latency_ms = lambda: rng.choice([0.0, rng.random() * 20])
+
+
 def seeded() -> random.Random:
     return random.Random(7)

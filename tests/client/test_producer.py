@@ -5,7 +5,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.client.fake import FakeBroker, FakeCluster, on, seeded
+from tests.client.fake import FakeBroker, FakeCluster, cause_chaos, on, seeded
 
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import TopicPartition
@@ -249,17 +249,7 @@ def test_whatever_happens_each_partition_has_its_records_once_and_in_order(
 ) -> None:
     rng = Random(seed)
     bench = Bench(brokers=3, partitions=4, batch_bytes_max=batch_bytes_max, codec=codec, linger_ms=1)
-    codes = [int(ErrorCode.NOT_ENOUGH_REPLICAS), int(ErrorCode.NOT_LEADER_OR_FOLLOWER)]
-
-    def chaos(_: FakeBroker, api: Api) -> str | int | None:
-        if rng.random() < 0.1:
-            bench.fake.move(TopicPartition("orders", rng.randrange(4)), rng.randrange(1, 4))
-        if api is Api.PRODUCE and rng.random() < rate:
-            return rng.choice(["before", "after", *codes])
-        return None
-
-    bench.fake.faults += [chaos] * 100_000
-    bench.fake.latency_ms = lambda: rng.choice([0.0, rng.random() * 20])
+    cause_chaos(bench.fake, rng, partitions=4, rate=rate)
     sent: dict[int, list[bytes]] = {index: [] for index in range(4)}
     for number in range(150):
         value = b"%d" % number

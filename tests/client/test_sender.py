@@ -6,7 +6,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.client.fake import FakeBroker, FakeCluster, on, seeded
+from tests.client.fake import FakeCluster, cause_chaos, on, seeded
 
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import TopicPartition
@@ -136,17 +136,7 @@ def test_whatever_happens_each_partition_has_its_records_once_and_in_order(
 ) -> None:
     rng = Random(seed)
     bench = Bench(brokers=3, partitions=3, in_flight=in_flight)
-    codes = [int(ErrorCode.NOT_ENOUGH_REPLICAS), int(ErrorCode.NOT_LEADER_OR_FOLLOWER)]
-
-    def chaos(_: FakeBroker, api: Api) -> str | int | None:
-        if rng.random() < 0.1:
-            bench.fake.move(TopicPartition("orders", rng.randrange(3)), rng.randrange(1, 4))
-        if api is Api.PRODUCE and rng.random() < rate:
-            return rng.choice(["before", "after", *codes])
-        return None
-
-    bench.fake.faults += [chaos] * 100_000
-    bench.fake.latency_ms = lambda: rng.choice([0.0, rng.random() * 20])
+    cause_chaos(bench.fake, rng, partitions=3, rate=rate)
     bench.fake.logs[ORDERS].bytes_max = 100
     sent: dict[int, list[int]] = {index: [] for index in range(3)}
     for number in range(0, 180, 3):

@@ -12,13 +12,13 @@ from penstock.base.errors import ErrorCode
 from penstock.base.ids import TopicPartition
 from penstock.client.cluster import Cluster
 from penstock.client.errors import BrokerRefused
+from penstock.client.identity import init_transactions
 from penstock.client.settings import parse_servers
 from penstock.client.transactional import (
     OpenTransaction,
     add_partitions,
     describe_transactions,
     end_transactions,
-    init_transactions,
     uses_epoch_bumps,
 )
 from penstock.testing import Broker

@@ -12,5 +12,5 @@ a producer or a consumer has requests at each. Works with Apache Kafka as with P
     coordinators coordinators of groups and ids         groups         listed, described, deleted
     transactions listed, described, ended             group_offsets  what groups have committed, and their lag
     transactional opened by a producer, ended by any  reassignments  partitions that move to other brokers
-    replicas     how far each of a partition's is
+    replicas     how far each of a partition's is   identity       ids of producers
 """

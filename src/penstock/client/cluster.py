@@ -8,7 +8,6 @@ could ever be reached, there is no retry: a mistyped address fails at once.
 
 import random
 from collections.abc import Callable, Iterable, Sequence
-from types import TracebackType
 from typing import Any, TypeVar
 
 from penstock.base.errors import ErrorCode
@@ -25,7 +24,7 @@ from .errors import (
     refused,
 )
 from .network import Link, Network, SocketNetwork
-from .settings import Address, ClientSettings, Clock, SystemClock, listing
+from .settings import Address, ClientSettings, Clock, Closing, SystemClock, listing
 from .topology import NO_NODE, BrokerInfo, ClusterInfo, PartitionInfo, TopicInfo, read_metadata
 
 T = TypeVar("T")
@@ -67,7 +66,7 @@ class Backoff:
         self._clock.sleep_ms(pause_ms)
 
 
-class Cluster:
+class Cluster(Closing):
     def __init__(
         self,
         servers: Sequence[Address],
@@ -92,14 +91,6 @@ class Cluster:
         self.on_retry = on_retry
         """Called with the error before each retry of a call or of a produced batch."""
         self._refreshed_ms: dict[str, float] = {}
-
-    def __enter__(self) -> "Cluster":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         for link in self._links.values():

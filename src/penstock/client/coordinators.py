@@ -15,7 +15,7 @@ from penstock.wire import Api
 from penstock.wire.request import Request, through_kio
 
 from .cluster import Backoff, Cluster
-from .errors import NETWORK_ERRORS, RETRIABLE, BrokerGone, no_partition, refused
+from .errors import NETWORK_ERRORS, RETRIABLE, BrokerGone, code_of, no_partition, refused
 
 T = TypeVar("T")
 
@@ -72,7 +72,7 @@ def find_coordinator(cluster: Cluster, kind: Kind, name: str, timeout_ms: float 
 
 
 def ask_coordinator(
-    cluster: Cluster, kind: Kind, name: str, request: Request[T], code_of: Callable[[T], int]
+    cluster: Cluster, kind: Kind, name: str, request: Request[T], code_of: Callable[[T], int] = code_of
 ) -> Answer[T]:
     """Ask the coordinator of a name. `code_of` finds in a reply the code that may be one of AGAIN."""
     backoff = cluster.backoff()
@@ -89,9 +89,7 @@ def ask_coordinator(
         backoff.pause(refused(f"{kind} {name}", code))
 
 
-def ask_brokers(
-    cluster: Cluster, request: Request[T], code_of: Callable[[T], int], what: str
-) -> list[Answer[T]]:
+def ask_brokers(cluster: Cluster, request: Request[Any], what: str) -> list[Answer[Any]]:
     """Ask every broker; all of them answer, or it is an error.
 
     What a broker coordinated goes to others when it leaves the cluster, and these may have answered before they got
@@ -102,21 +100,12 @@ def ask_brokers(
         cluster.refresh([], timeout_ms=backoff.left_ms)
         node_ids = sorted(cluster.info.brokers)
         try:
-            return [
-                Answer(each, _ask_broker(cluster, each, request, code_of, what, backoff)) for each in node_ids
-            ]
+            return [Answer(each, _ask_broker(cluster, each, request, what, backoff)) for each in node_ids]
         except BrokerGone as error:
             backoff.pause(error)
 
 
-def _ask_broker(
-    cluster: Cluster,
-    node_id: int,
-    request: Request[T],
-    code_of: Callable[[T], int],
-    what: str,
-    backoff: Backoff,
-) -> T:
+def _ask_broker(cluster: Cluster, node_id: int, request: Request[Any], what: str, backoff: Backoff) -> Any:
     while True:
         reply = cluster.ask_node(node_id, request, backoff.left_ms)
         code = code_of(reply)

@@ -3,6 +3,8 @@
 Every message is one sentence, and names the broker or the topic.
 """
 
+from typing import Any
+
 from penstock.base.errors import ErrorCode, KafkaError
 
 
@@ -96,11 +98,22 @@ def error_name(code: int) -> str:
 def refused(what: str, code: int, message: str | None = None) -> BrokerRefused:
     """An error response as an exception: the subject, the broker's message if any, and the name of the code."""
     if not message or code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # Kafka's message for it is hard to read
-        message = _plain(code)
+        message = _PLAIN.get(code, "the broker refused")
     words = message.rstrip(".")
     text = words if words.lower().startswith(what.lower()) else f"{what}: {words}"
     text += f" ({error_name(code)})"
     return BrokerRefused(text, ErrorCode(code) if code in _CODES else None)
+
+
+def code_of(reply: Any) -> int:
+    return int(reply.error_code)
+
+
+def check(what: str, reply: Any) -> None:
+    """Raise the error of a response, or of a part of one, if it has one."""
+    code = code_of(reply)
+    if code:
+        raise refused(what, code, getattr(reply, "error_message", None))
 
 
 def no_partition(topic: str, partition: int, count: int) -> BrokerRefused:
@@ -112,7 +125,7 @@ def no_partition(topic: str, partition: int, count: int) -> BrokerRefused:
 
 
 _CODES = frozenset(int(each) for each in ErrorCode)
-_PLAIN = {
+_PLAIN: dict[int, str] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "there is no such topic or partition",
     ErrorCode.TOPIC_ALREADY_EXISTS: "the topic exists already",
     ErrorCode.LEADER_NOT_AVAILABLE: "the partition has no leader at the moment",
@@ -130,7 +143,3 @@ _PLAIN = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: "the coordinator is still loading",
     ErrorCode.CONCURRENT_TRANSACTIONS: "the previous transaction is still being completed",
 }
-
-
-def _plain(code: int) -> str:
-    return _PLAIN.get(ErrorCode(code), "the broker refused") if code in _CODES else "the broker refused"

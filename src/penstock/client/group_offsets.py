@@ -11,8 +11,9 @@ from penstock.wire.request import through_kio
 
 from .cluster import Cluster
 from .coordinators import AGAIN, Kind, ask_coordinator
-from .errors import BrokerRefused, ClientError, refused
+from .errors import BrokerRefused, ClientError, check, refused
 from .offsets import LATEST, list_offsets
+from .topology import by_topic
 
 NAMES_MAX = 9
 """The last version of OffsetFetch and OffsetCommit that names topics; after it they go by their ids, and then a
@@ -58,9 +59,7 @@ def fetch_offsets(cluster: Cluster, group_id: str) -> dict[TopicPartition, Commi
     for topic in _group(reply).topics:
         for each in topic.partitions:
             partition = TopicPartition(topic.name, each.partition_index)
-            code = int(each.error_code)
-            if code:
-                raise refused(f"offset of group {group_id} for {partition}", code)
+            check(f"offset of group {group_id} for {partition}", each)
             if each.committed_offset >= 0:
                 epoch = getattr(each, "committed_leader_epoch", NO_LEADER_EPOCH)
                 found[partition] = Committed(each.committed_offset, epoch, each.metadata or "")
@@ -86,15 +85,15 @@ def commit_offsets(cluster: Cluster, group_id: str, offsets: Mapping[TopicPartit
                     name=topic,
                     partitions=tuple(
                         make.OffsetCommitRequestPartition(
-                            partition_index=each.partition,
-                            committed_offset=offsets[each],
+                            partition_index=number,
+                            committed_offset=offsets[TopicPartition(topic, number)],
                             committed_leader_epoch=NO_LEADER_EPOCH,
                             committed_metadata="",
                         )
-                        for each in partitions
+                        for number in numbers
                     ),
                 )
-                for topic, partitions in _by_topic(offsets).items()
+                for topic, numbers in by_topic(offsets).items()
             ),
         )
 
@@ -120,10 +119,10 @@ def delete_offsets(
                 make.OffsetDeleteRequestTopic(
                     name=topic,
                     partitions=tuple(
-                        make.OffsetDeleteRequestPartition(partition_index=each.partition) for each in inner
+                        make.OffsetDeleteRequestPartition(partition_index=number) for number in numbers
                     ),
                 )
-                for topic, inner in _by_topic(wanted).items()
+                for topic, numbers in by_topic(wanted).items()
             ),
         )
 
@@ -131,9 +130,7 @@ def delete_offsets(
     _, reply = ask_coordinator(
         cluster, Kind.GROUP, group_id, request, lambda reply: int(reply.error_code) or _again(reply)
     )
-    code = int(reply.error_code)
-    if code:
-        raise refused(f"group {group_id}", code)
+    check(f"group {group_id}", reply)
     return {
         partition: refused(f"offset of group {group_id} for {partition}", code) if code else None
         for partition, code in sorted(_codes(reply).items())
@@ -150,13 +147,6 @@ def _codes(reply: Any) -> dict[TopicPartition, int]:
 
 def _again(reply: Any) -> int:
     return next((code for code in _codes(reply).values() if code in AGAIN), 0)
-
-
-def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
-    by_topic: dict[str, list[TopicPartition]] = {}
-    for each in partitions:
-        by_topic.setdefault(each.topic, []).append(each)
-    return by_topic
 
 
 def known_offsets(

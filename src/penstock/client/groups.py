@@ -5,22 +5,25 @@ protocol (KIP-848) or a classic one; which, the first who asks does not know: Co
 DescribeGroups where that finds none or the broker is older than it.
 """
 
+from itertools import count
 from typing import Any, NamedTuple
 
 from penstock.base.errors import ErrorCode
+from penstock.base.hashing import partition_for
 from penstock.base.ids import TopicPartition
 from penstock.coordinator.groups.consumer_protocol import (
     PROTOCOL_TYPE,
     read_assignment,
     read_topics,
 )
+from penstock.coordinator.transactions.requests import GROUP_TOPIC
 from penstock.records.structs import CorruptStruct
 from penstock.wire import Api
-from penstock.wire.request import through_kio
+from penstock.wire.request import Request, through_kio
 
 from .cluster import Cluster
-from .coordinators import Kind, ask_brokers, ask_coordinator
-from .errors import BrokerRefused, NotServed, refused
+from .coordinators import AGAIN, Kind, ask_brokers, ask_coordinator
+from .errors import BrokerRefused, NotServed, check, refused
 
 CLASSIC, CONSUMER = "classic", "consumer"
 DEAD, EMPTY = "Dead", "Empty"
@@ -84,7 +87,7 @@ def list_groups(
         lambda make: make.ListGroupsRequest(states_filter=states, types_filter=types),
         version_min=version_min,
     )
-    answers = ask_brokers(cluster, request, lambda reply: int(reply.error_code), "groups")
+    answers = ask_brokers(cluster, request, "groups")
     found: dict[str, ListedGroup] = {}
     for node_id, reply in answers:
         for each in reply.groups:
@@ -167,15 +170,10 @@ def _partitions(described: Any) -> tuple[TopicPartition, ...]:
 
 
 def _describe_classic(cluster: Cluster, group_id: str) -> Group:
-    request = through_kio(
-        Api.DESCRIBE_GROUPS,
-        lambda make: make.DescribeGroupsRequest(groups=(group_id,), include_authorized_operations=False),
-    )
+    request = _describe_request(group_id)
     node_id, reply = ask_coordinator(cluster, Kind.GROUP, group_id, request, _first_code)
     described = _only(reply, group_id)
-    if (
-        described.group_state == DEAD
-    ):  # what DescribeGroups before version 6 says of a group that is not there
+    if described.group_state == DEAD:  # before version 6, of a group that is not there
         raise refused(f"group {group_id}", ErrorCode.GROUP_ID_NOT_FOUND)
     members = tuple(_classic_member(each, described.protocol_type) for each in described.members)
     return Group(
@@ -188,6 +186,13 @@ def _describe_classic(cluster: Cluster, group_id: str) -> Group:
         None,
         node_id,
         tuple(sorted(members)),
+    )
+
+
+def _describe_request(*group_ids: str) -> Request[Any]:
+    return through_kio(
+        Api.DESCRIBE_GROUPS,
+        lambda make: make.DescribeGroupsRequest(groups=group_ids, include_authorized_operations=False),
     )
 
 
@@ -232,9 +237,7 @@ def delete_group(cluster: Cluster, group_id: str) -> None:
     )
     if not reply.results:
         raise _left_out(group_id)
-    code = int(reply.results[0].error_code)
-    if code:
-        raise refused(f"group {group_id}", code)
+    check(f"group {group_id}", reply.results[0])
 
 
 def _first_code(reply: Any) -> int:
@@ -245,13 +248,11 @@ def _only(reply: Any, group_id: str) -> Any:
     if not reply.groups:
         raise _left_out(group_id)
     described = reply.groups[0]
-    code = int(described.error_code)
-    if code == ErrorCode.GROUP_ID_NOT_FOUND:
-        raise refused(
-            f"group {group_id}", code
-        )  # in words of our own: Kafka's name the kind of group looked for
-    if code:
-        raise refused(f"group {group_id}", code, getattr(described, "error_message", None))
+    if (
+        described.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    ):  # Kafka's message names the kind of group looked for
+        raise refused(f"group {group_id}", ErrorCode.GROUP_ID_NOT_FOUND)
+    check(f"group {group_id}", described)
     return described
 
 
@@ -259,3 +260,51 @@ def _left_out(group_id: str) -> BrokerRefused:
     return refused(
         f"group {group_id}", ErrorCode.UNKNOWN_SERVER_ERROR, "the broker left the group out of its reply"
     )
+
+
+# -- groups that are not listed ----------------------------------------------------------------------------
+
+
+class UnlistedPartitions(NamedTuple):
+    """Partitions whose groups cannot be listed, with the errors."""
+
+    partitions: dict[int, ErrorCode]
+    of: int
+    """The number of partitions of the topic."""
+
+
+def unlisted_partitions(cluster: Cluster) -> UnlistedPartitions:
+    """Find partitions of `__consumer_offsets` whose groups cannot be listed.
+
+    ListGroups leaves out the groups of a partition that the broker cannot read, without an error. But DescribeGroups
+    returns the error for every group id of that partition, even if no such group exists. So one made-up group id per
+    partition is described.
+    """
+    topic = cluster.refresh([GROUP_TOPIC]).topics.get(GROUP_TOPIC)
+    if topic is None or topic.error_code:
+        return UnlistedPartitions({}, 0)  # there has never been a group
+    names = _a_name_for_each(len(topic.partitions))
+    errors: dict[int, ErrorCode] = {}
+    by_leader: dict[int, list[int]] = {}
+    for number, partition in topic.partitions.items():
+        if partition.leader in cluster.info.brokers:
+            by_leader.setdefault(partition.leader, []).append(number)
+        else:
+            errors[number] = ErrorCode.LEADER_NOT_AVAILABLE
+    for leader, numbers in by_leader.items():
+        request = _describe_request(*(names[number] for number in numbers))
+        for described in cluster.ask_node(leader, request).groups:
+            code = int(described.error_code)
+            if code in AGAIN:
+                errors[partition_for(described.group_id, len(names))] = ErrorCode(code)
+    return UnlistedPartitions(dict(sorted(errors.items())), len(names))
+
+
+def _a_name_for_each(partitions: int) -> list[str]:
+    names: dict[int, str] = {}
+    for number in count():
+        if len(names) == partitions:
+            break
+        name = f"any-{number}"
+        names.setdefault(partition_for(name, partitions), name)
+    return [names[number] for number in range(partitions)]

@@ -12,13 +12,14 @@ It blocks. Each stream of messages has a connection of its own: what a client se
 import socket
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from types import TracebackType
+from dataclasses import dataclass, field
 from typing import Literal
 
 from penstock.base.ids import Offset
 
 from .errors import ClientError, ConnectionLost, TimedOut, Unreachable
 from .line_text import decode_key, encode_group, encode_key
+from .settings import Closing
 
 PORT = 9090
 ALL_PARTITIONS = -1
@@ -42,30 +43,23 @@ class LineError(ClientError):
     """The broker replied `-ERR`, with this message, or sent an unexpected reply."""
 
 
+@dataclass(frozen=True, slots=True)
 class Message:
     """One that was streamed. The next one comes when it is acknowledged."""
 
-    __slots__ = ("_stream", "key", "offset", "partition", "value")
-
-    def __init__(
-        self, stream: "MessageStream", partition: int, offset: Offset, key: bytes | None, value: bytes
-    ) -> None:
-        self._stream = stream
-        self.partition = partition
-        self.offset = offset
-        self.key = key
-        self.value = value
-        """Of no bytes for a tombstone too."""
-
-    def __repr__(self) -> str:
-        return f"<Message {self.partition}:{self.offset} {self.key!r} {self.value!r}>"
+    _stream: "MessageStream" = field(repr=False)
+    partition: int
+    offset: Offset
+    key: bytes | None
+    value: bytes
+    """Of no bytes for a tombstone too."""
 
     def ack(self) -> None:
         """Have the group go on behind it; when this returns, it does, whatever happens to the broker."""
         self._stream.acknowledge(self)
 
 
-class LineClient:
+class LineClient(Closing):
     """Not for several threads at once."""
 
     def __init__(self, host: str = "127.0.0.1", port: int = PORT, *, timeout_s: float = TIMEOUT_S) -> None:
@@ -76,14 +70,6 @@ class LineClient:
         self._host, self._port = host, port
         self._timeout_s = timeout_s
         self._connection: _Connection | None = None
-
-    def __enter__(self) -> "LineClient":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         connection, self._connection = self._connection, None
@@ -178,7 +164,7 @@ class LineClient:
         return _Connection(self._host, self._port, self._timeout_s)
 
 
-class MessageStream(Iterator[Message]):
+class MessageStream(Closing, Iterator[Message]):
     """What `consume` gives. Closing it, or the end of its `with`, leaves what is not acknowledged to the next one."""
 
     def __init__(self, connection: "_Connection", request: bytes, *, until_empty: bool) -> None:
@@ -189,14 +175,6 @@ class MessageStream(Iterator[Message]):
         self.end_offset: Offset | None = None
         """Where to go on, after one that had an end."""
         self._say(request)
-
-    def __enter__(self) -> "MessageStream":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         self._connection.close()

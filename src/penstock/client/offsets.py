@@ -11,6 +11,7 @@ from penstock.wire.request import Request, through_kio
 
 from .cluster import Cluster
 from .errors import NETWORK_ERRORS, RETRIABLE, ClientError, no_partition, refused
+from .topology import by_topic
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -74,10 +75,6 @@ def _no_leader(cluster: Cluster, partition: TopicPartition) -> ClientError:
 def _request(
     cluster: Cluster, times: Mapping[TopicPartition, TimestampMs], isolation_level: int, left_ms: float
 ) -> Request[Any]:
-    by_topic: dict[str, list[TopicPartition]] = {}
-    for partition in times:
-        by_topic.setdefault(partition.topic, []).append(partition)
-
     def build(make: Any) -> Any:
         return make.ListOffsetsRequest(
             replica_id=-1,
@@ -88,12 +85,14 @@ def _request(
                     name=topic,
                     partitions=tuple(
                         make.ListOffsetsPartition(
-                            partition_index=each.partition, current_leader_epoch=-1, timestamp=times[each]
+                            partition_index=number,
+                            current_leader_epoch=-1,
+                            timestamp=times[TopicPartition(topic, number)],
                         )
-                        for each in partitions
+                        for number in numbers
                     ),
                 )
-                for topic, partitions in by_topic.items()
+                for topic, numbers in by_topic(times).items()
             ),
         )
 

@@ -11,7 +11,7 @@ from penstock.wire import Api
 from penstock.wire.request import Request, through_kio
 
 from .cluster import Cluster
-from .errors import refused
+from .errors import check, code_of
 from .settings import Address
 
 METADATA_TOPIC: Final = "__cluster_metadata"
@@ -51,13 +51,10 @@ def describe_quorum(cluster: Cluster) -> Quorum:
         topic = make.TopicData(topic_name=METADATA_TOPIC, partitions=(make.PartitionData(partition_index=0),))
         return make.DescribeQuorumRequest(topics=(topic,))
 
-    def code_of(reply: Any) -> int:
-        return int(reply.error_code)
-
     reply = cluster.ask_controller(through_kio(Api.DESCRIBE_QUORUM, build), code_of)
-    _check("the quorum", reply)
+    check("the quorum", reply)
     partition = reply.topics[0].partitions[0]
-    _check("the quorum", partition)
+    check("the quorum", partition)
     listeners = {
         each.node_id: tuple(Listener(one.name, Address(one.host, one.port)) for one in each.listeners)
         for each in getattr(reply, "nodes", ())
@@ -114,14 +111,7 @@ def remove_voter(cluster: Cluster, voter_id: int, directory_id: Uuid) -> None:
 
 
 def _change(cluster: Cluster, voter_id: int, request: Request[Any]) -> None:
-    def code_of(reply: Any) -> int:
-        code = int(reply.error_code)
-        return code if code in _NOT_ASKED else 0
+    def not_asked_code(reply: Any) -> int:
+        return code_of(reply) if reply.error_code in _NOT_ASKED else 0
 
-    _check(f"voter {voter_id}", cluster.ask_controller(request, code_of))
-
-
-def _check(what: str, answer: Any) -> None:
-    code = int(answer.error_code)
-    if code:
-        raise refused(what, code, getattr(answer, "error_message", None))
+    check(f"voter {voter_id}", cluster.ask_controller(request, not_asked_code))

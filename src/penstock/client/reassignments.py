@@ -1,15 +1,19 @@
-"""Partitions moved to other brokers, over the wire: begun, taken back, listed (KIP-455)."""
+"""Partitions moved to other brokers, over the wire: begun, taken back, listed (KIP-455); and preferred leaders."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from penstock.base.errors import ErrorCode
 from penstock.base.ids import TopicPartition
 from penstock.wire import Api
 from penstock.wire.request import through_kio
 
 from .cluster import Cluster
-from .errors import BrokerRefused, refused
+from .errors import BrokerRefused, check, code_of, refused
+from .topology import by_topic
+
+_PREFERRED: Final = 0
 
 
 class Moving(NamedTuple):
@@ -34,28 +38,27 @@ def alter_reassignments(
     cluster: Cluster, targets: Mapping[TopicPartition, Sequence[int] | None]
 ) -> dict[TopicPartition, BrokerRefused | None]:
     """Begin to move partitions, or, with None, take it back; says of each why it was refused, if it was."""
-    by_topic: dict[str, list[int]] = {}
-    for topic, number in targets:
-        by_topic.setdefault(topic, []).append(number)
 
     def build(make: Any) -> Any:
-        topics = []
-        for topic, numbers in by_topic.items():
-            rows = []
-            for number in numbers:
-                replicas = targets[TopicPartition(topic, number)]
-                rows.append(
-                    make.ReassignablePartition(
-                        partition_index=number, replicas=None if replicas is None else tuple(replicas)
-                    )
-                )
-            topics.append(make.ReassignableTopic(name=topic, partitions=tuple(rows)))
+        def row(partition: TopicPartition) -> Any:
+            replicas = targets[partition]
+            return make.ReassignablePartition(
+                partition_index=partition.partition, replicas=None if replicas is None else tuple(replicas)
+            )
+
         return make.AlterPartitionReassignmentsRequest(
-            timeout=_timeout(cluster), allow_replication_factor_change=True, topics=tuple(topics)
+            timeout=_timeout(cluster),
+            allow_replication_factor_change=True,
+            topics=tuple(
+                make.ReassignableTopic(
+                    name=topic, partitions=tuple(row(TopicPartition(topic, number)) for number in numbers)
+                )
+                for topic, numbers in by_topic(targets).items()
+            ),
         )
 
-    reply = cluster.ask_controller(through_kio(Api.ALTER_PARTITION_REASSIGNMENTS, build), _whole)
-    _check(reply, "the reassignment")
+    reply = cluster.ask_controller(through_kio(Api.ALTER_PARTITION_REASSIGNMENTS, build), code_of)
+    check("the reassignment", reply)
     outcomes: dict[TopicPartition, BrokerRefused | None] = {}
     for topic in reply.responses:
         for each in topic.partitions:
@@ -71,21 +74,18 @@ def list_reassignments(
     cluster: Cluster, partitions: Sequence[TopicPartition] | None = None
 ) -> dict[TopicPartition, Moving]:
     """What is moving, of these or of all."""
-    by_topic: dict[str, list[int]] = {}
-    for topic, number in partitions or ():
-        by_topic.setdefault(topic, []).append(number)
 
     def build(make: Any) -> Any:
         topics = None
         if partitions is not None:
             topics = tuple(
                 make.ListPartitionReassignmentsTopics(name=topic, partition_indexes=tuple(numbers))
-                for topic, numbers in by_topic.items()
+                for topic, numbers in by_topic(partitions).items()
             )
         return make.ListPartitionReassignmentsRequest(timeout=_timeout(cluster), topics=topics)
 
-    reply = cluster.ask_controller(through_kio(Api.LIST_PARTITION_REASSIGNMENTS, build), _whole)
-    _check(reply, "reassignments")
+    reply = cluster.ask_controller(through_kio(Api.LIST_PARTITION_REASSIGNMENTS, build), code_of)
+    check("reassignments", reply)
     return {
         TopicPartition(topic.name, each.partition_index): Moving(
             tuple(each.replicas), tuple(each.adding_replicas), tuple(each.removing_replicas)
@@ -95,13 +95,29 @@ def list_reassignments(
     }
 
 
-def _whole(reply: Any) -> int:
-    return int(reply.error_code)
+def elect_preferred(cluster: Cluster, partitions: Sequence[TopicPartition]) -> None:
+    """Have the preferred replica of each partition, the first in its list, lead it (KIP-460). It is no error if it
+    leads already."""
 
+    def build(make: Any) -> Any:
+        return make.ElectLeadersRequest(
+            election_type=_PREFERRED,
+            topic_partitions=tuple(
+                make.TopicPartitions(topic=topic, partitions=tuple(numbers))
+                for topic, numbers in by_topic(partitions).items()
+            ),
+            timeout=_timeout(cluster),
+        )
 
-def _check(reply: Any, what: str) -> None:
-    if int(reply.error_code):
-        raise refused(what, int(reply.error_code), reply.error_message)
+    reply = cluster.ask_controller(
+        through_kio(Api.ELECT_LEADERS, build), lambda reply: int(getattr(reply, "error_code", 0))
+    )
+    for topic in reply.replica_election_results:
+        for each in topic.partition_result:
+            code = int(each.error_code)
+            if code not in (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED):
+                partition = TopicPartition(topic.topic, each.partition_id)
+                raise refused(f"the election of {partition}'s leader", code, each.error_message)
 
 
 def _timeout(cluster: Cluster) -> timedelta:

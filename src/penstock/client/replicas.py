@@ -16,6 +16,7 @@ from penstock.wire.request import Request, through_kio
 from .cluster import Cluster
 from .errors import NETWORK_ERRORS, NotServed
 from .offsets import LATEST
+from .topology import by_topic
 
 DEBUGGER: Final = -2
 """The replica id that followers answer."""
@@ -55,10 +56,6 @@ def log_ends(
 
 
 def _latest(partitions: Sequence[TopicPartition], timeout_ms: float) -> Request[Any]:
-    by_topic: dict[str, list[int]] = {}
-    for topic, number in partitions:
-        by_topic.setdefault(topic, []).append(number)
-
     def build(make: Any) -> Any:
         return make.ListOffsetsRequest(
             replica_id=DEBUGGER,
@@ -74,7 +71,7 @@ def _latest(partitions: Sequence[TopicPartition], timeout_ms: float) -> Request[
                         for number in numbers
                     ),
                 )
-                for topic, numbers in by_topic.items()
+                for topic, numbers in by_topic(partitions).items()
             ),
         )
 

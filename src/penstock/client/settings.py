@@ -6,7 +6,7 @@ Defaults are those of Kafka's own clients, where it has the setting.
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Self
 
 PORT_DEFAULT = 9092
 
@@ -57,6 +57,19 @@ class ClientSettings:
     response_bytes_max: int = 256 * 2**20
     """A broker that says more is not believed: Fetch returns one batch whatever its size, but no batch of Kafka's
     is near this."""
+
+
+class Closing:
+    """Base of what a `with` statement closes at its end."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        raise NotImplementedError
 
 
 class Clock(Protocol):

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from penstock.base.ids import LeaderEpoch, Uuid
+from penstock.base.ids import LeaderEpoch, TopicPartition, Uuid
 from penstock.wire import TopicKey
 
 from .settings import Address
@@ -43,6 +43,14 @@ class ClusterInfo(NamedTuple):
     controller_id: int
     brokers: dict[int, BrokerInfo]
     topics: dict[str, TopicInfo]
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """The numbers of partitions, by topic."""
+    numbers: dict[str, list[int]] = {}
+    for topic, number in partitions:
+        numbers.setdefault(topic, []).append(number)
+    return numbers
 
 
 def read_metadata(reply: Any) -> ClusterInfo:

@@ -1,6 +1,6 @@
 """Transactions from a producer's side: begun, added to, ended, by whoever holds the producer's id and epoch.
 
-    identity = init_transactions(cluster, "orders-7", timeout_ms)      fences whoever had the id before
+    identity = init_transactions(cluster, "orders-7", timeout_ms)      fences whoever had the id before (`identity`)
     add_partitions(cluster, transaction, [...])                        before the first record goes there; not with v2
     end_transactions(cluster, [transaction, ...], commit=True)         any process may, with the same three values
 
@@ -20,21 +20,21 @@ What the answers to an end mean, to one who wants to know whether it holds:
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from datetime import timedelta
 from typing import Any, Final, NamedTuple, TypeVar
 
 from penstock.base.errors import ErrorCode
-from penstock.base.ids import TopicPartition
-from penstock.wire import Api, write_request
-from penstock.wire.request import Request, request_builder, through_kio
+from penstock.base.ids import NO_LEADER_EPOCH, Offset, TopicPartition
+from penstock.wire import Api
+from penstock.wire.request import Request, through_kio
 
 from .cluster import Cluster
 from .connection import Call
 from .coordinators import AGAIN, Kind, ask_coordinator, find_coordinator
-from .errors import NETWORK_ERRORS, ClientError, NotServed, refused
+from .errors import NETWORK_ERRORS, ClientError, NotServed, check, code_of, refused
 from .identity import ProducerIdentity
 from .network import Link
-from .transactions import Transaction, read_described
+from .topology import by_topic
+from .transactions import Transaction, describe_request
 
 T = TypeVar("T")
 
@@ -47,6 +47,11 @@ PRODUCE_ADDS_PARTITIONS: Final = 12
 END_MOVES_EPOCH: Final = 5
 CLIENTS_ADD_PARTITIONS: Final = 3
 """The last version of AddPartitionsToTxn that clients use; later ones are for brokers."""
+
+COMMIT_ADDS_GROUP: Final = 5
+"""The version of TxnOffsetCommit with which a group joins the transaction by itself."""
+NO_MEMBER: Final = -1
+"""The generation of a commit from outside of the group."""
 
 ASKED_AT_ONCE: Final = 100
 """Requests on their way at one broker: enough to hide the way there and back, few enough to fit its buffers."""
@@ -86,33 +91,10 @@ def uses_epoch_bumps(cluster: Cluster) -> bool:
     return any(each.name == FEATURE and each.max_version_level >= EPOCH_BUMP_VERSION for each in features)
 
 
-def init_transactions(cluster: Cluster, transactional_id: str, timeout_ms: int) -> ProducerIdentity:
-    """Take an id over: what was open under it is aborted, who had it is fenced. Returns when that is complete."""
-    request = through_kio(
-        Api.INIT_PRODUCER_ID,
-        lambda make: make.InitProducerIdRequest(
-            transactional_id=transactional_id,
-            transaction_timeout=timedelta(milliseconds=timeout_ms),
-            producer_id=-1,
-            producer_epoch=-1,
-        ),
-    )
-    _, reply = ask_coordinator(
-        cluster, Kind.TRANSACTION, transactional_id, request, lambda reply: int(reply.error_code)
-    )
-    code = int(reply.error_code)
-    if code:
-        raise refused(f"transactional id {transactional_id}", code)
-    return ProducerIdentity(reply.producer_id, reply.producer_epoch)
-
-
 def add_partitions(
     cluster: Cluster, transaction: OpenTransaction, partitions: Sequence[TopicPartition]
 ) -> None:
     """Let partitions join a transaction; all of them or none. Below `transaction.version` 2 alone."""
-    by_topic: dict[str, list[int]] = {}
-    for topic, partition in partitions:
-        by_topic.setdefault(topic, []).append(partition)
 
     def build(make: Any) -> Any:
         return make.AddPartitionsToTxnRequest(
@@ -121,7 +103,7 @@ def add_partitions(
             v3_and_below_producer_epoch=transaction.epoch,
             v3_and_below_topics=tuple(
                 make.AddPartitionsToTxnTopic(name=topic, partitions=tuple(numbers))
-                for topic, numbers in by_topic.items()
+                for topic, numbers in by_topic(partitions).items()
             ),
         )
 
@@ -166,9 +148,7 @@ def end_transactions(
             version_max=END_MOVES_EPOCH if epoch_bumps else END_MOVES_EPOCH - 1,
         )
 
-    replies = ask_coordinators(
-        cluster, {name: request(each) for name, each in wanted.items()}, lambda reply: int(reply.error_code)
-    )
+    replies = ask_coordinators(cluster, {name: request(each) for name, each in wanted.items()}, code_of)
     gone: dict[OpenTransaction, ErrorCode] = {}
     for name, reply in replies.items():
         code = int(reply.error_code)
@@ -181,18 +161,9 @@ def end_transactions(
 
 def describe_transactions(cluster: Cluster, transactional_ids: Iterable[str]) -> dict[str, Transaction]:
     """The state of several ids; one that no coordinator knows is left out."""
-    version = 0
-
-    def request(name: str) -> Request[Any]:
-        message = request_builder(Api.DESCRIBE_TRANSACTIONS, version).DescribeTransactionsRequest(
-            transactional_ids=(name,)
-        )
-        body = write_request(Api.DESCRIBE_TRANSACTIONS, version, message)
-        return Request(Api.DESCRIBE_TRANSACTIONS, version, version, lambda _: body, read_described)
-
     replies = ask_coordinators(
         cluster,
-        {name: request(name) for name in transactional_ids},
+        {name: describe_request(name) for name in transactional_ids},
         lambda answer: answer[0].code if answer else int(ErrorCode.UNKNOWN_SERVER_ERROR),
     )
     found = {}
@@ -203,6 +174,83 @@ def describe_transactions(cluster: Cluster, transactional_ids: Iterable[str]) ->
         elif code not in GONE:
             raise refused(f"transactional id {name}", code)
     return found
+
+
+# -- offsets of a group ------------------------------------------------------------------------------------
+
+
+def commit_in_transaction(
+    cluster: Cluster,
+    transaction: OpenTransaction,
+    group_id: str,
+    offsets: Mapping[TopicPartition, Offset],
+    *,
+    metadata: str = "",
+    epoch_bumps: bool,
+) -> None:
+    """Set offsets of a group that has no members, if and when the transaction commits.
+
+    From `transaction.version` 2 on the group's partition joins with the commit itself; below, AddOffsetsToTxn comes
+    first.
+    """
+    if not epoch_bumps:
+        _add_group(cluster, transaction, group_id)
+
+    def build(make: Any) -> Any:
+        return make.TxnOffsetCommitRequest(
+            transactional_id=transaction.transactional_id,
+            group_id=group_id,
+            producer_id=transaction.producer_id,
+            producer_epoch=transaction.epoch,
+            generation_id=NO_MEMBER,
+            member_id="",
+            group_instance_id=None,
+            topics=tuple(
+                make.TxnOffsetCommitRequestTopic(
+                    name=topic,
+                    partitions=tuple(
+                        make.TxnOffsetCommitRequestPartition(
+                            partition_index=number,
+                            committed_offset=offsets[TopicPartition(topic, number)],
+                            committed_leader_epoch=NO_LEADER_EPOCH,
+                            committed_metadata=metadata,
+                        )
+                        for number in numbers
+                    ),
+                )
+                for topic, numbers in by_topic(offsets).items()
+            ),
+        )
+
+    request = through_kio(
+        Api.TXN_OFFSET_COMMIT,
+        build,
+        version_min=COMMIT_ADDS_GROUP if epoch_bumps else 3,
+        version_max=COMMIT_ADDS_GROUP if epoch_bumps else COMMIT_ADDS_GROUP - 1,
+    )
+    _, reply = ask_coordinator(cluster, Kind.GROUP, group_id, request, _first_error)
+    code = _first_error(reply)
+    if code:
+        raise refused(f"offsets of group {group_id}", code)
+
+
+def _first_error(reply: Any) -> int:
+    codes = [int(each.error_code) for topic in reply.topics for each in topic.partitions]
+    return next((code for code in codes if code), int(ErrorCode.NONE))
+
+
+def _add_group(cluster: Cluster, transaction: OpenTransaction, group_id: str) -> None:
+    request = through_kio(
+        Api.ADD_OFFSETS_TO_TXN,
+        lambda make: make.AddOffsetsToTxnRequest(
+            transactional_id=transaction.transactional_id,
+            producer_id=transaction.producer_id,
+            producer_epoch=transaction.epoch,
+            group_id=group_id,
+        ),
+    )
+    _, reply = ask_coordinator(cluster, Kind.TRANSACTION, transaction.transactional_id, request)
+    check(f"group {group_id} for transactional id {transaction.transactional_id}", reply)
 
 
 # -- many coordinators at once ----------------------------------------------------------------------------

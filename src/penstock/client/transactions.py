@@ -10,7 +10,6 @@ records wait there for ever. Two ways end a transaction from outside:
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from datetime import timedelta
 from struct import Struct
 from struct import error as struct_error
 from typing import Any, NamedTuple
@@ -24,7 +23,9 @@ from penstock.wire.request import Request, request_builder, through_kio
 
 from .cluster import Cluster
 from .coordinators import Kind, ask_brokers, ask_coordinator, ask_leader
-from .errors import BrokerRefused, refused
+from .errors import BrokerRefused, check, refused
+from .identity import init_transactions
+from .topology import by_topic
 
 ANY_AGE = -1
 OPEN = ("Ongoing", "PrepareEpochFence")
@@ -95,7 +96,7 @@ def list_transactions(cluster: Cluster, filters: Filters = Filters()) -> list[Li
         version_min=version_min,
     )
     found = []
-    for node_id, reply in ask_brokers(cluster, request, lambda reply: int(reply.error_code), "transactions"):
+    for node_id, reply in ask_brokers(cluster, request, "transactions"):
         if reply.unknown_state_filters:
             raise BrokerRefused(f"{reply.unknown_state_filters[0]!r} is no state of a transaction")
         found += [
@@ -120,16 +121,7 @@ class _Described(NamedTuple):
 
 
 def describe_transaction(cluster: Cluster, transactional_id: str) -> Transaction:
-    version = 0
-    body = write_request(
-        Api.DESCRIBE_TRANSACTIONS,
-        version,
-        request_builder(Api.DESCRIBE_TRANSACTIONS, version).DescribeTransactionsRequest(
-            transactional_ids=(transactional_id,)
-        ),
-    )
-    # Parsed here: kio rejects times before 1970, and -1 means that no transaction is open.
-    request = Request(Api.DESCRIBE_TRANSACTIONS, version, version, lambda _: body, read_described)
+    request = describe_request(transactional_id)
     node_id, answer = ask_coordinator(
         cluster, Kind.TRANSACTION, transactional_id, request, lambda reply: reply[0].code if reply else 0
     )
@@ -141,8 +133,17 @@ def describe_transaction(cluster: Cluster, transactional_id: str) -> Transaction
     return answer[0].transaction._replace(coordinator=node_id)
 
 
+def describe_request(transactional_id: str) -> Request[list[_Described]]:
+    """DescribeTransactions of one id, parsed here: kio rejects times before 1970, and -1 means that no transaction is
+    open."""
+    api, version = Api.DESCRIBE_TRANSACTIONS, 0
+    make = request_builder(api, version)
+    entity = make.DescribeTransactionsRequest(transactional_ids=(transactional_id,))
+    body = write_request(api, version, entity)
+    return Request(api, version, version, lambda _: body, read_described)
+
+
 def read_described(body: memoryview, version: int) -> list[_Described]:
-    """The response of DescribeTransactions 0: of each id that was asked for, its state or an error's code."""
     try:
         return _read_states(body)
     except (IndexError, struct_error, UnicodeDecodeError, MalformedRequest) as error:
@@ -184,29 +185,8 @@ def _read_partitions(body: memoryview, at: int) -> tuple[tuple[TopicPartition, .
 
 
 def terminate(cluster: Cluster, transaction: Transaction) -> None:
-    """Abort an open transaction by taking its id over; the producer that had it is fenced.
-
-    Returns when the abort is complete. The id keeps the timeout that its producer gave it.
-    """
-
-    def build(make: Any) -> Any:
-        return make.InitProducerIdRequest(
-            transactional_id=transaction.transactional_id,
-            transaction_timeout=timedelta(milliseconds=transaction.timeout_ms),
-            producer_id=-1,
-            producer_epoch=-1,
-        )
-
-    _, reply = ask_coordinator(
-        cluster,
-        Kind.TRANSACTION,
-        transaction.transactional_id,
-        through_kio(Api.INIT_PRODUCER_ID, build),
-        lambda reply: int(reply.error_code),
-    )
-    code = int(reply.error_code)
-    if code:
-        raise refused(f"transactional id {transaction.transactional_id}", code)
+    """Abort an open transaction by taking its id over, which keeps the timeout that its producer gave it."""
+    init_transactions(cluster, transaction.transactional_id, transaction.timeout_ms)
 
 
 # -- the partitions' side ---------------------------------------------------------------------------------
@@ -220,21 +200,17 @@ def describe_producers(cluster: Cluster, partition: TopicPartition) -> list[Part
         return int(_partition_of(reply, partition).error_code)
 
     answer = _partition_of(ask_leader(cluster, partition, request, code_of), partition)
-    if int(answer.error_code):
-        raise refused(f"producers of {partition}", int(answer.error_code), answer.error_message)
+    check(f"producers of {partition}", answer)
     return _producers(answer)
 
 
 def _producers_request(partitions: Sequence[TopicPartition]) -> Request[Any]:
-    by_topic: dict[str, list[int]] = {}
-    for topic, partition in partitions:
-        by_topic.setdefault(topic, []).append(partition)
     return through_kio(
         Api.DESCRIBE_PRODUCERS,
         lambda make: make.DescribeProducersRequest(
             topics=tuple(
                 make.TopicRequest(name=topic, partition_indexes=tuple(indexes))
-                for topic, indexes in by_topic.items()
+                for topic, indexes in by_topic(partitions).items()
             )
         ),
     )

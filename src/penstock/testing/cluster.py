@@ -22,9 +22,8 @@ from types import TracebackType
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TopicPartition
 from penstock.client.cluster import Cluster as Client
-from penstock.client.elections import elect_preferred
 from penstock.client.errors import ClientError
-from penstock.client.reassignments import alter_reassignments
+from penstock.client.reassignments import alter_reassignments, elect_preferred
 from penstock.client.settings import Address
 from penstock.testing.broker import HOST, WAIT_S_MAX, Broker, BrokerFailed, text_of
 from penstock.testing.clock import Clock

@@ -17,9 +17,9 @@ from penstock.client import groups as client
 from penstock.client.cluster import Cluster
 from penstock.client.errors import BrokerRefused
 from penstock.client.group_offsets import Committed, delete_offsets, fetch_offsets, known_offsets
+from penstock.client.groups import unlisted_partitions
 from penstock.client.offsets import EARLIEST
 from penstock.client.settings import ClientSettings
-from penstock.client.unlisted_groups import unlisted_partitions
 from penstock.coordinator.transactions.requests import GROUP_TOPIC
 
 app = command_group(

@@ -27,15 +27,15 @@ from penstock.client.admin import (
 )
 from penstock.client.cluster import Cluster
 from penstock.client.group_offsets import Committed, commit_offsets, fetch_offsets
+from penstock.client.identity import init_transactions
 from penstock.client.offsets import LATEST, list_offsets
 from penstock.client.settings import parse_servers
 from penstock.client.transactional import (
     OpenTransaction,
+    commit_in_transaction,
     end_transactions,
-    init_transactions,
     uses_epoch_bumps,
 )
-from penstock.client.transactional_offsets import commit_in_transaction
 from penstock.records import Codec
 from penstock.spark.archiving.archive_table import Archive, ArchiveFile, files_of, rows_of, the_archive
 from penstock.spark.errors import ArchiveFault

@@ -16,12 +16,11 @@ from typing import Final
 import pyarrow as pa
 
 from penstock.client.cluster import Cluster
-from penstock.client.identity import init_producer_id
+from penstock.client.identity import init_producer_id, init_transactions
 from penstock.client.transactional import (
     OpenTransaction,
     describe_transactions,
     end_transactions,
-    init_transactions,
     uses_epoch_bumps,
 )
 from penstock.spark.errors import RowsLost, WriteFailed

@@ -15,11 +15,11 @@ from typing import Final
 from penstock.base.errors import ErrorCode
 from penstock.client.cluster import Cluster
 from penstock.client.errors import BrokerRefused, NotServed
+from penstock.client.identity import init_transactions
 from penstock.client.transactional import (
     OpenTransaction,
     describe_transactions,
     end_transactions,
-    init_transactions,
 )
 from penstock.client.transactions import Filters, list_transactions
 from penstock.spark.errors import BadOption
