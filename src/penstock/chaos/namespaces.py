@@ -14,7 +14,6 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from types import TracebackType
 
 BRIDGE = "bridge"
 CLIENTS = 100
@@ -50,9 +49,7 @@ class Network:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _make(self) -> None:

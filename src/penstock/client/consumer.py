@@ -19,21 +19,19 @@ from typing import NamedTuple
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import Offset, TopicPartition
 from penstock.records import CorruptBatch, Record
-from penstock.wire import Api, FetchPartition, FetchRequest, FetchResult, FetchTopic, NodeEndpoint
-from penstock.wire.fetch import CONSUMER, NO_EPOCH, TOPIC_IDS, VERSION_MAX, VERSION_MIN
-from penstock.wire.fetch_client import FetchResponse, fetch_body, read_fetch_response
+from penstock.wire import FetchResult, NodeEndpoint
+from penstock.wire.fetch_client import FetchResponse
 from penstock.wire.request import Request
 
 from .cluster import Cluster
 from .connection import Call
 from .decoding import decode
 from .errors import NETWORK_ERRORS, RETRIABLE, ClientError, OffsetGone, TimedOut, refused
+from .fetch_request import fetch_request
 from .network import Link
 from .offsets import EARLIEST, LATEST, READ_UNCOMMITTED, list_offsets
-from .topology import TopicKeys
 
 REFRESH_MS = 5_000
-NO_SESSION_EPOCH = -1
 
 
 class Reset(StrEnum):
@@ -154,41 +152,16 @@ class Consumer:
                 self._positions[partition].is_fetching = True
 
     def _request(self, asked: Mapping[TopicPartition, Offset]) -> Request[FetchResponse]:
-        topics: dict[str, list[FetchPartition]] = {}
-        for partition, offset in asked.items():
-            leader = self._cluster.leader(partition)
-            epoch = NO_EPOCH if leader is None else leader.leader_epoch
-            topics.setdefault(partition.topic, []).append(
-                FetchPartition(
-                    partition.partition, epoch, offset, NO_EPOCH, -1, self.settings.partition_bytes_max
-                )
-            )
-        keys = TopicKeys(self._cluster.info, topics)
         settings = self.settings
-
-        def write(version: int) -> bytes:
-            named = [FetchTopic(keys.key(name, version >= TOPIC_IDS), topics[name]) for name in topics]
-            request = FetchRequest(
-                settings.fetch_wait_ms_max,
-                settings.fetch_bytes_min,
-                settings.fetch_bytes_max,
-                settings.isolation_level,
-                0,
-                NO_SESSION_EPOCH,
-                named,
-                [],
-                "",
-                CONSUMER,
-                NO_EPOCH,
-                None,
-            )
-            return fetch_body(version, request)
-
-        def read(body: memoryview, version: int) -> FetchResponse:
-            response = read_fetch_response(body, version)
-            return response._replace(topics=[(keys.name(key), inner) for key, inner in response.topics])
-
-        return Request(Api.FETCH, VERSION_MIN, keys.newest(VERSION_MAX, TOPIC_IDS), write, read)
+        return fetch_request(
+            self._cluster,
+            asked,
+            wait_ms_max=settings.fetch_wait_ms_max,
+            bytes_max=settings.fetch_bytes_max,
+            isolation_level=settings.isolation_level,
+            partition_bytes_max=settings.partition_bytes_max,
+            bytes_min=settings.fetch_bytes_min,
+        )
 
     # -- answers --------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
-from penstock.client.settings import Address, parse_servers
+from penstock.client.settings import Address, ClientSettings, parse_servers
 from penstock.spark.errors import BadOption
 
 INT32_MAX: Final = 2**31 - 1
@@ -84,6 +84,22 @@ class OptionValues:
             return tuple(parse_servers(text))
         except ValueError as error:
             raise BadOption(f"option kafka.bootstrap.servers: {error}") from None
+
+    def client(
+        self, api_timeout: str, retry_backoff_ms: int = ClientSettings.retry_backoff_ms
+    ) -> ClientSettings:
+        """The settings of Kafka's clients that the source and the sink share; `api_timeout` names one option."""
+        return ClientSettings(
+            client_id=self.text("kafka.client.id") or "penstock-spark",
+            connect_timeout_ms=self.size(
+                "kafka.socket.connection.setup.timeout.ms", ClientSettings.connect_timeout_ms
+            ),
+            request_timeout_ms=self.size("kafka.request.timeout.ms", ClientSettings.request_timeout_ms),
+            api_timeout_ms=self.size(api_timeout, ClientSettings.api_timeout_ms),
+            retry_backoff_ms=self.size("kafka.retry.backoff.ms", retry_backoff_ms),
+            retry_backoff_ms_max=self.size("kafka.retry.backoff.max.ms", ClientSettings.retry_backoff_ms_max),
+            metadata_age_ms_max=self.size("kafka.metadata.max.age.ms", ClientSettings.metadata_age_ms_max),
+        )
 
     def number(self, name: str, low: int, high: int) -> int | None:
         text = self.text(name)

@@ -23,7 +23,7 @@ from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
 from os import PathLike, fspath
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import uvloop
@@ -39,7 +39,7 @@ from penstock.testing.clock import Clock
 from penstock.testing.disk import BrokerDisk
 from penstock.testing.faulty_node import FaultyNode
 from penstock.testing.network import Network
-from penstock.testing.request_faults import Fault, RequestFaults
+from penstock.testing.request_faults import Fault, FaultedRequest, RequestFaults, error_of
 from penstock.vfs import Vfs
 from penstock.wire import messages
 
@@ -125,9 +125,7 @@ class Broker:
     def __enter__(self) -> "Broker":
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property
@@ -266,7 +264,8 @@ class Broker:
         times: number of requests; without it, until the fault is cancelled or its `with` ends.
         topic, client_id: only requests that name this topic, or come from this client.
         """
-        return self._faults.fail(api, error, times, topic, client_id)
+        code = error if isinstance(error, ErrorCode) else error_of(error)
+        return self._faults.add(lambda request: request.refuse(code), api, times, topic, client_id)
 
     def delay(
         self,
@@ -278,7 +277,7 @@ class Broker:
         client_id: str | None = None,
     ) -> Fault:
         """Handle requests as usual, and delay their replies."""
-        return self._faults.delay(api, seconds, times, topic, client_id)
+        return self._faults.add(lambda request: request.hold(seconds), api, times, topic, client_id)
 
     def drop(
         self,
@@ -290,7 +289,8 @@ class Broker:
         client_id: str | None = None,
     ) -> Fault:
         """Close the connection in place of a reply: before the request is handled, or, with `handled`, after."""
-        return self._faults.drop(api, handled=handled, times=times, topic=topic, client_id=client_id)
+        act = FaultedRequest.lose_reply if handled else FaultedRequest.lose_request
+        return self._faults.add(act, api, times, topic, client_id)
 
     def clear_faults(self) -> None:
         """End all faults of requests and of the disk."""

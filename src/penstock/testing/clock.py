@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from penstock.base.ids import TimestampMs
-from penstock.base.world import EXPORTS, ProcessUsage, StreamProtocol, Syncable, Timer, World
+from penstock.base.world import EXPORTS, Timer, World
 
 if TYPE_CHECKING:
     from random import Random
@@ -84,6 +84,10 @@ class MovedWorld:
         self.clock_ns = inner.clock_ns
         """Return the real monotonic time: durations are not affected by jumps."""
         self.call_soon = inner.call_soon
+        self.process = inner.process
+        self.boot_id = inner.boot_id
+        self.sync_file = inner.sync_file
+        self.dial = inner.dial
         self._timers: dict[_MovedTimer, None] = {}
         """Pending timers, in the order in which they were set."""
         self._under_way = 0
@@ -91,12 +95,6 @@ class MovedWorld:
 
     def now_ms(self) -> TimestampMs:
         return self._inner.now_ms() + self._clock.ahead_ms
-
-    def process(self) -> ProcessUsage | None:
-        return self._inner.process()
-
-    def boot_id(self) -> str | None:
-        return self._inner.boot_id()
 
     def call_later(self, delay_ms: float, call: Callable[[], None]) -> Timer:
         timer = _MovedTimer(self, self._moved_ms() + delay_ms, call)
@@ -145,9 +143,6 @@ class MovedWorld:
     ) -> None:
         self._inner.in_helper(work, self._counted(done), lane)
 
-    def sync_file(self, file: Syncable, done: Callable[[OSError | None], None]) -> bool:
-        return self._inner.sync_file(file, done)
-
     def _counted(self, done: Callable[..., Any]) -> Callable[..., Any]:
         self._under_way += 1
 
@@ -156,9 +151,6 @@ class MovedWorld:
             done(*result)
 
         return finished
-
-    def dial(self, host: str, port: int, protocol: StreamProtocol, failed: Callable[[bool], None]) -> None:
-        self._inner.dial(host, port, protocol, failed)
 
 
 class _MovedTimer:

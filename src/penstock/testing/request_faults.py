@@ -10,7 +10,6 @@ The test sets faults from its thread; the broker's thread reads them.
 """
 
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, Final, cast
 
 from penstock.base.errors import ErrorCode
@@ -35,7 +34,7 @@ from penstock.wire.frames import LENGTH_BYTES, parse_response_header
 
 _BY_LABEL: Final = {each.label.lower(): each for each in Api} | {each.name.lower(): each for each in Api}
 
-_Act = Callable[["_FaultedRequest"], Reply]
+Act = Callable[["FaultedRequest"], Reply]
 
 
 class Fault:
@@ -43,7 +42,7 @@ class Fault:
 
     def __init__(
         self,
-        act: "_Act",
+        act: "Act",
         api: Api | None,
         times: int | None,
         topic: str | None,
@@ -51,7 +50,7 @@ class Fault:
     ) -> None:
         self.hits = 0
         """Number of requests that it was applied to."""
-        self._act = act
+        self.act = act
         self._api = api
         self._left = times
         self._topic = topic
@@ -60,9 +59,7 @@ class Fault:
     def __enter__(self) -> "Fault":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.cancel()
 
     @property
@@ -73,7 +70,7 @@ class Fault:
         """End the fault."""
         self._left = 0
 
-    def applies_to(self, request: "_FaultedRequest") -> bool:
+    def applies_to(self, request: "FaultedRequest") -> bool:
         """Return whether the fault applies to this request, and count it."""
         if self._left == 0 or self._api not in (None, request.header.api_key):
             return False
@@ -86,9 +83,6 @@ class Fault:
         self.hits += 1
         return True
 
-    def act(self, request: "_FaultedRequest") -> Reply:
-        return self._act(request)
-
 
 class RequestFaults:
     """The faults of one broker. They survive a restart."""
@@ -100,36 +94,15 @@ class RequestFaults:
     def current(self) -> tuple[Fault, ...]:
         return self._faults
 
-    def fail(
-        self,
-        api: str,
-        error: str | ErrorCode,
-        times: int | None,
-        topic: str | None,
-        client_id: str | None,
-    ) -> Fault:
-        code = error if isinstance(error, ErrorCode) else error_of(error)
-        return self._add(Fault(lambda request: request.refuse(code), api_of(api), times, topic, client_id))
-
-    def delay(
-        self, api: str, seconds: float, times: int | None, topic: str | None, client_id: str | None
-    ) -> Fault:
-        return self._add(Fault(lambda request: request.hold(seconds), api_of(api), times, topic, client_id))
-
-    def drop(
-        self, api: str, *, handled: bool, times: int | None, topic: str | None, client_id: str | None
-    ) -> Fault:
-        act: _Act = _FaultedRequest.lose_reply if handled else _FaultedRequest.lose_request
-        return self._add(Fault(act, api_of(api), times, topic, client_id))
+    def add(self, act: "Act", api: str, times: int | None, topic: str | None, client_id: str | None) -> Fault:
+        fault = Fault(act, api_of(api), times, topic, client_id)
+        self._faults = (*(each for each in self._faults if not each.is_over), fault)
+        return fault
 
     def clear(self) -> None:
         for fault in self._faults:
             fault.cancel()
         self._faults = ()
-
-    def _add(self, fault: Fault) -> Fault:
-        self._faults = (*(each for each in self._faults if not each.is_over), fault)
-        return fault
 
 
 class FaultyDispatcher:
@@ -150,7 +123,7 @@ class FaultyDispatcher:
 
     def dispatch(self, session: Session, frame: memoryview) -> Reply:
         if self._faults.current:
-            request = _FaultedRequest(self, session, frame, parse_header(frame))
+            request = FaultedRequest(self, session, frame, parse_header(frame))
             for fault in self._faults.current:
                 if fault.applies_to(request):
                     return fault.act(request)
@@ -160,7 +133,7 @@ class FaultyDispatcher:
         self.inner.closed(session)
 
 
-class _FaultedRequest:
+class FaultedRequest:
     """One request, as a fault sees it."""
 
     def __init__(

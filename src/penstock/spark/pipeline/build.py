@@ -7,6 +7,7 @@ Spark's errors about a query get its line in the file.
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .codec import Unfit, columns_of, decode, encode, wanted_schema
@@ -55,16 +56,16 @@ class Builder:
         """The rows that a flow writes; raises BadPipeline if Spark rejects the query."""
         for thing in needed(self._spec, flow.query):
             if isinstance(thing, Source):
-                with self._told("sources", thing.name):
+                with self._at_line_of("sources", thing.name):
                     self._named(thing, self._source(thing, flow))
             else:
-                with self._told("views", thing.name):
+                with self._at_line_of("views", thing.name):
                     self._named(thing, self._query(thing.query))
-        with self._told("flows", flow.name):
+        with self._at_line_of("flows", flow.name):
             rows = self._query(flow.query)
             if not rows.isStreaming:
                 raise Unfit("", "reads only static sources, expected at least one that is not static")
-        with self._told("flows", flow.name, "to"):
+        with self._at_line_of("flows", flow.name, "to"):
             return self._fitted(flow, rows)
 
     def check(self, flow: Flow, rows: "DataFrame") -> None:
@@ -75,7 +76,7 @@ class Builder:
         jvm: Any = self._spark._jvm
         mode = getattr(jvm.org.apache.spark.sql.streaming.OutputMode, flow.mode.capitalize())()
         checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
-        with self._told("flows", flow.name):
+        with self._at_line_of("flows", flow.name):
             checker.checkForStreaming(jdf.queryExecution().analyzed(), mode)
 
     def writer(
@@ -91,7 +92,7 @@ class Builder:
 
         `gate` wraps functions that get batches.
         """
-        from .tables import appended, console, upserted  # noqa: PLC0415
+        from .tables import appended, console, merge  # noqa: PLC0415
 
         writer = (
             rows.writeStream.queryName(self.query_name(flow))
@@ -109,7 +110,7 @@ class Builder:
             return writer.foreachBatch(gate(console(flow.name, sink.rows_max)))
         if isinstance(sink, DeltaSink):
             if sink.upsert:
-                return writer.foreachBatch(gate(upserted(sink, flow_id)))
+                return writer.foreachBatch(gate(partial(merge, sink, flow_id)))
             return appended(writer, self._spark, sink, flow_id)
         if isinstance(sink, ParquetSink):
             if sink.partition_by:
@@ -197,7 +198,7 @@ class Builder:
         return writer.format("penstock").options(**options)
 
     @contextmanager
-    def _told(self, *path: str) -> Iterator[None]:
+    def _at_line_of(self, *path: str) -> Iterator[None]:
         """Add the line of this key to errors inside."""
         try:
             yield

@@ -11,26 +11,13 @@ from typing import Final
 
 from .errors import shown
 
-TYPES: Final = frozenset(
-    {
-        *(
-            "array",
-            "bigint",
-            "binary",
-            "boolean",
-            "byte",
-            "char",
-            "character",
-            "date",
-            "dec",
-            "decimal",
-            "double",
-        ),
-        *("float", "geography", "geometry", "int", "integer", "interval", "long", "map", "numeric", "real"),
-        *("short", "smallint", "string", "struct", "time", "timestamp", "timestamp_ltz", "timestamp_ntz"),
-        *("tinyint", "varchar", "variant", "void"),
-    }
-)
+_TYPES = """
+array bigint binary boolean byte char character date dec decimal double
+float geography geometry int integer interval long map numeric real
+short smallint string struct time timestamp timestamp_ltz timestamp_ntz
+tinyint varchar variant void
+"""
+TYPES: Final = frozenset(_TYPES.split())
 
 _COLUMN = re.compile(r"\s*\d*[^\W\d]\w*(?:\s*:\s*|\s+)(?P<type>\w+)(?P<rest>.*)", re.DOTALL)
 _NAME = re.compile(r"`(?:[^`]|``)+`")

@@ -189,11 +189,9 @@ class _Files:
             yield (), batch
             return
         columns = [_as_text(batch.column(name)) for name in self._partition_by]
-        keys = pa.StructArray.from_arrays(columns, names=list(self._partition_by))
         found: dict[tuple[str | None, ...], list[int]] = {}
         for row, values in enumerate(zip(*(column.to_pylist() for column in columns), strict=True)):
             found.setdefault(values, []).append(row)
-        del keys
         inner = batch.select(self._inner.names)
         for values, rows in found.items():
             yield values, pc.take(inner, pa.array(rows))
@@ -215,15 +213,6 @@ def _as_text(column: "pa.Array") -> "pa.Array":
     return pc.cast(column, pa.string())
 
 
-def upserted(sink: DeltaSink, flow_id: str) -> "Callable[[DataFrame, int], None]":
-    """A function for foreachBatch that merges each batch into a table by the sink's columns."""
-
-    def upsert(batch: "DataFrame", batch_id: int) -> None:
-        merge(sink, flow_id, batch, batch_id)
-
-    return upsert
-
-
 def merge(sink: DeltaSink, flow_id: str, batch: "DataFrame", batch_id: int) -> None:
     """Merge the rows of a batch into a table by key. Repeated calls for a batch have no effect."""
     schema = arrow_schema(batch.schema)
@@ -238,9 +227,8 @@ def merge(sink: DeltaSink, flow_id: str, batch: "DataFrame", batch_id: int) -> N
             f"{rows.num_rows - distinct} rows of one batch have the same {', '.join(keys)} as another, so the result "
             "would be arbitrary; expected one row for each, as from an aggregation in mode update"
         )
-    table = opened(
-        sink.path, schema, sink.partition_by
-    )  # only now, so that a rejected batch creates no table
+    # Only now, so that a rejected batch creates no table.
+    table = opened(sink.path, schema, sink.partition_by)
     if is_in(table, flow_id, batch_id):
         return
     predicate = " AND ".join(f"(t.{_quoted(key)} IS NOT DISTINCT FROM s.{_quoted(key)})" for key in keys)

@@ -23,11 +23,11 @@ from penstock.base.ids import Offset, TopicPartition, Uuid
 from penstock.client.cluster import Backoff, Cluster
 from penstock.client.connection import Call
 from penstock.client.errors import NETWORK_ERRORS, RETRIABLE, BrokerRefused, ClientError, TimedOut, refused
+from penstock.client.fetch_request import fetch_request
 from penstock.client.network import Link
 from penstock.client.offsets import EARLIEST, LATEST, READ_COMMITTED, list_offsets
 from penstock.client.topology import TopicInfo
 from penstock.spark.errors import DataLoss
-from penstock.spark.reading.fetch_request import fetch_request
 from penstock.spark.reading.offsets import MISSING_WAIT_MS, open_cluster
 from penstock.spark.reading.options import SourceOptions
 from penstock.spark.reading.plan import OffsetRange, RangeTask

@@ -13,65 +13,37 @@ from typing import Final
 
 from penstock.spark.options import KnownOptions
 
-_NAMES = (
-    *("subscribe", "subscribePattern", "assign"),
-    *(
-        "startingOffsets",
-        "startingOffsetsByTimestamp",
-        "startingTimestamp",
-        "startingOffsetsByTimestampStrategy",
-    ),
-    *("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"),
-    *(
-        "maxOffsetsPerTrigger",
-        "minOffsetsPerTrigger",
-        "maxTriggerDelay",
-        "minPartitions",
-        "maxRecordsPerPartition",
-    ),
-    *("failOnDataLoss", "includeHeaders", "isolation.level", "group", "groupIdPrefix"),
-    *("kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs"),
-)
-NAMES: Final = {name.lower(): name for name in _NAMES}
+LIMITS: Final = """
+startingOffsets startingOffsetsByTimestamp startingTimestamp startingOffsetsByTimestampStrategy
+endingOffsets endingOffsetsByTimestamp endingTimestamp
+"""
+"""Options for the start and the end of a range."""
+
+_NAMES = f"""
+subscribe subscribePattern assign {LIMITS}
+maxOffsetsPerTrigger minOffsetsPerTrigger maxTriggerDelay minPartitions maxRecordsPerPartition
+failOnDataLoss includeHeaders isolation.level group groupIdPrefix
+kafkaConsumer.pollTimeoutMs fetchOffset.numRetries fetchOffset.retryIntervalMs
+"""
+NAMES: Final = {name.lower(): name for name in _NAMES.split()}
 """Names as documented, by lower-case name."""
 
-_TAKEN = frozenset(
-    {
-        *("bootstrap.servers", "client.id", "isolation.level", "group.id"),
-        *("request.timeout.ms", "default.api.timeout.ms", "socket.connection.setup.timeout.ms"),
-        *("retry.backoff.ms", "retry.backoff.max.ms", "metadata.max.age.ms"),
-        *("fetch.max.bytes", "max.partition.fetch.bytes", "fetch.max.wait.ms"),
-    }
-)
-_IDLE = frozenset(
-    {
-        *(
-            "allow.auto.create.topics",
-            "auto.commit.interval.ms",
-            "check.crcs",
-            "client.dns.lookup",
-            "client.rack",
-        ),
-        *(
-            "auto.include.jmx.reporter",
-            "connections.max.idle.ms",
-            "enable.metrics.push",
-            "exclude.internal.topics",
-        ),
-        *(
-            "fetch.min.bytes",
-            "group.instance.id",
-            "group.protocol",
-            "group.remote.assignor",
-            "heartbeat.interval.ms",
-        ),
-        *("max.poll.interval.ms", "max.poll.records", "metadata.recovery.strategy", "metric.reporters"),
-        *("metadata.recovery.rebootstrap.trigger.ms", "metrics.num.samples", "metrics.recording.level"),
-        *("metrics.sample.window.ms", "partition.assignment.strategy", "receive.buffer.bytes"),
-        *("reconnect.backoff.max.ms", "reconnect.backoff.ms", "send.buffer.bytes", "session.timeout.ms"),
-        *("socket.connection.setup.timeout.max.ms",),
-    }
-)
+_TAKEN = """
+bootstrap.servers client.id isolation.level group.id
+request.timeout.ms default.api.timeout.ms socket.connection.setup.timeout.ms
+retry.backoff.ms retry.backoff.max.ms metadata.max.age.ms
+fetch.max.bytes max.partition.fetch.bytes fetch.max.wait.ms
+"""
+_IDLE = """
+allow.auto.create.topics auto.commit.interval.ms check.crcs client.dns.lookup client.rack
+auto.include.jmx.reporter connections.max.idle.ms enable.metrics.push exclude.internal.topics
+fetch.min.bytes group.instance.id group.protocol group.remote.assignor heartbeat.interval.ms
+max.poll.interval.ms max.poll.records metadata.recovery.strategy metric.reporters
+metadata.recovery.rebootstrap.trigger.ms metrics.num.samples metrics.recording.level
+metrics.sample.window.ms partition.assignment.strategy receive.buffer.bytes
+reconnect.backoff.max.ms reconnect.backoff.ms send.buffer.bytes session.timeout.ms
+socket.connection.setup.timeout.max.ms
+"""
 _REFUSED = {
     "auto.offset.reset": "use startingOffsets instead",
     "key.deserializer": "keys are bytes; convert them with DataFrame operations",
@@ -79,4 +51,4 @@ _REFUSED = {
     "enable.auto.commit": "the query commits its position itself",
     "interceptor.classes": "records are read without interceptors",
 }
-SOURCE: Final = KnownOptions(NAMES, _TAKEN, _IDLE, _REFUSED, "there is no option")
+SOURCE: Final = KnownOptions(NAMES, _TAKEN.split(), _IDLE.split(), _REFUSED, "there is no option")

@@ -119,7 +119,6 @@ def read_options(options: Mapping[str, str]) -> SourceOptions:
     """Parse the options of a reader; raise BadOption if one is unknown or invalid."""
     SOURCE.check(options)
     values = OptionValues(options)
-    defaults = ClientSettings()
     found = SourceOptions(
         servers=values.servers(),
         subscription=read_subscription(options),
@@ -136,17 +135,7 @@ def read_options(options: Mapping[str, str]) -> SourceOptions:
         isolation_level=read_isolation_level(options),
         group=_group(values),
         group_prefix=values.text("groupIdPrefix") or SourceOptions.group_prefix,
-        client=ClientSettings(
-            client_id=values.text("kafka.client.id") or "penstock-spark",
-            connect_timeout_ms=values.size(
-                "kafka.socket.connection.setup.timeout.ms", defaults.connect_timeout_ms
-            ),
-            request_timeout_ms=values.size("kafka.request.timeout.ms", defaults.request_timeout_ms),
-            api_timeout_ms=values.size("kafka.default.api.timeout.ms", defaults.api_timeout_ms),
-            retry_backoff_ms=values.size("kafka.retry.backoff.ms", defaults.retry_backoff_ms),
-            retry_backoff_ms_max=values.size("kafka.retry.backoff.max.ms", defaults.retry_backoff_ms_max),
-            metadata_age_ms_max=values.size("kafka.metadata.max.age.ms", defaults.metadata_age_ms_max),
-        ),
+        client=values.client("kafka.default.api.timeout.ms"),
         fetch_bytes_max=_fetch_bytes_max(values),
         fetch_wait_ms_max=values.size("kafka.fetch.max.wait.ms", SourceOptions.fetch_wait_ms_max),
         failing_ms_max=values.size("kafkaConsumer.pollTimeoutMs", SourceOptions.failing_ms_max),
@@ -272,6 +261,3 @@ def _fetch_bytes_max(values: "OptionValues") -> int:
         values.count(f"kafka.{name}", INT32_MAX) for name in ("fetch.max.bytes", "max.partition.fetch.bytes")
     ]
     return min((each for each in limits if each is not None), default=SourceOptions.fetch_bytes_max)
-
-
-# fmt: skip

@@ -28,6 +28,7 @@ from penstock.base.ids import Offset, TopicPartition
 from penstock.client.offsets import READ_COMMITTED
 from penstock.spark.errors import BadOption
 from penstock.spark.options import INT32_MAX, OptionValues
+from penstock.spark.reading.option_names import LIMITS
 from penstock.spark.reading.options import (
     NEWEST,
     OLDEST,
@@ -49,18 +50,10 @@ from penstock.spark.worker import settle
 from penstock.storage.errors import CorruptLog
 from penstock.vfs import RealDisk, Vfs
 
-_NAMES: Final = (
-    *("path", "subscribe", "subscribePattern", "assign"),
-    *(
-        "startingOffsets",
-        "startingOffsetsByTimestamp",
-        "startingTimestamp",
-        "startingOffsetsByTimestampStrategy",
-    ),
-    *("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"),
-    *("minPartitions", "maxRecordsPerPartition", "failOnDataLoss", "includeHeaders"),
-    *("isolation.level", "kafka.isolation.level"),
-)
+_NAMES: Final = f"""
+path subscribe subscribePattern assign {LIMITS}
+minPartitions maxRecordsPerPartition failOnDataLoss includeHeaders isolation.level kafka.isolation.level
+"""
 
 
 def scan_reader(schema: StructType, options: Mapping[str, str]) -> DataSourceReader:
@@ -86,7 +79,7 @@ class ScanOptions:
 
 
 def read_scan_options(options: Mapping[str, str]) -> ScanOptions:
-    known = {name.lower() for name in _NAMES}
+    known = {name.lower() for name in _NAMES.split()}
     for name in options:
         if name.lower() not in known:
             raise BadOption(f"option {name} does not apply with path, which reads files without a broker")

@@ -16,8 +16,8 @@ from penstock.base.ids import Offset, TopicPartition
 from penstock.client.cluster import Cluster
 from penstock.client.connection import Call
 from penstock.client.errors import NETWORK_ERRORS, ClientError
+from penstock.client.fetch_request import fetch_request
 from penstock.client.network import Link
-from penstock.spark.reading.fetch_request import fetch_request
 from penstock.wire.fetch_client import FetchResponse
 
 FETCH_BYTES_MAX: Final = 1

@@ -29,12 +29,12 @@ from penstock.client.cluster import Cluster
 from penstock.client.coordinators import ask_leader
 from penstock.client.decoding import decode
 from penstock.client.errors import BrokerRefused, TimedOut, refused
+from penstock.client.fetch_request import fetch_request
 from penstock.client.identity import init_transactions
 from penstock.client.offsets import EARLIEST, READ_COMMITTED, list_offsets
 from penstock.client.producer import Producer, ProducerSettings
 from penstock.client.transactional import GONE, OpenTransaction, end_transactions
 from penstock.spark.errors import WriteFailed
-from penstock.spark.reading.fetch_request import fetch_request
 from penstock.spark.writing.column_producer import ColumnProducer
 from penstock.spark.writing.sink_options import SinkOptions
 from penstock.wire import FetchResult

@@ -45,24 +45,20 @@ _SPARKS = ("checkpointLocation", "queryName")
 """Options for Spark itself, which it passes on."""
 NAMES: Final = {name.lower(): name for name in (*_OWN, *_SPARKS)}
 
-_TAKEN = frozenset(
-    {
-        *("bootstrap.servers", "client.id", "compression.type", "acks", "enable.idempotence"),
-        *("request.timeout.ms", "max.block.ms", "socket.connection.setup.timeout.ms", "delivery.timeout.ms"),
-        *("retry.backoff.ms", "retry.backoff.max.ms", "metadata.max.age.ms"),
-        *("batch.size", "max.request.size", "buffer.memory", "transaction.timeout.ms"),
-    }
-)
-_IDLE = frozenset(
-    {
-        *("auto.include.jmx.reporter", "client.dns.lookup", "connections.max.idle.ms", "enable.metrics.push"),
-        *("linger.ms", "max.in.flight.requests.per.connection", "metadata.max.idle.ms", "metric.reporters"),
-        *("metadata.recovery.strategy", "metadata.recovery.rebootstrap.trigger.ms", "metrics.num.samples"),
-        *("metrics.recording.level", "metrics.sample.window.ms", "partitioner.adaptive.partitioning.enable"),
-        *("partitioner.availability.timeout.ms", "receive.buffer.bytes", "reconnect.backoff.max.ms"),
-        *("reconnect.backoff.ms", "retries", "send.buffer.bytes", "socket.connection.setup.timeout.max.ms"),
-    }
-)
+_TAKEN = """
+bootstrap.servers client.id compression.type acks enable.idempotence
+request.timeout.ms max.block.ms socket.connection.setup.timeout.ms delivery.timeout.ms
+retry.backoff.ms retry.backoff.max.ms metadata.max.age.ms
+batch.size max.request.size buffer.memory transaction.timeout.ms
+"""
+_IDLE = """
+auto.include.jmx.reporter client.dns.lookup connections.max.idle.ms enable.metrics.push
+linger.ms max.in.flight.requests.per.connection metadata.max.idle.ms metric.reporters
+metadata.recovery.strategy metadata.recovery.rebootstrap.trigger.ms metrics.num.samples
+metrics.recording.level metrics.sample.window.ms partitioner.adaptive.partitioning.enable
+partitioner.availability.timeout.ms receive.buffer.bytes reconnect.backoff.max.ms
+reconnect.backoff.ms retries send.buffer.bytes socket.connection.setup.timeout.max.ms
+"""
 _REFUSED = {
     "key.serializer": "keys go as they are, convert them with DataFrame operations",
     "value.serializer": "values go as they are, convert them with DataFrame operations",
@@ -71,7 +67,7 @@ _REFUSED = {
     "partitioner.ignore.keys": "say the partition in a column of that name",
     "transactional.id": "the sink makes its own ids from the query's",
 }
-SINK: Final = KnownOptions(NAMES, _TAKEN, _IDLE, _REFUSED, "the sink has no option")
+SINK: Final = KnownOptions(NAMES, _TAKEN.split(), _IDLE.split(), _REFUSED, "the sink has no option")
 
 
 def read_sink_options(options: Mapping[str, str]) -> SinkOptions:
@@ -84,7 +80,6 @@ def read_sink_options(options: Mapping[str, str]) -> SinkOptions:
     ledger_topic = values.text("ledgerTopic") or LEDGER_TOPIC
     values.choice("kafka.acks", ["all", "-1"])
     values.choice("kafka.enable.idempotence", ["true"])
-    client = ClientSettings()
     timeout = "kafka.transaction.timeout.ms"
     return SinkOptions(
         servers=values.servers(),
@@ -98,18 +93,8 @@ def read_sink_options(options: Mapping[str, str]) -> SinkOptions:
         request_bytes_max=values.size("kafka.max.request.size", SinkOptions.request_bytes_max),
         buffer_bytes_max=values.size("kafka.buffer.memory", SinkOptions.buffer_bytes_max),
         delivery_timeout_ms=values.size("kafka.delivery.timeout.ms", SinkOptions.delivery_timeout_ms),
-        client=ClientSettings(
-            client_id=values.text("kafka.client.id") or "penstock-spark",
-            connect_timeout_ms=values.size(
-                "kafka.socket.connection.setup.timeout.ms", client.connect_timeout_ms
-            ),
-            request_timeout_ms=values.size("kafka.request.timeout.ms", client.request_timeout_ms),
-            api_timeout_ms=values.size("kafka.max.block.ms", client.api_timeout_ms),
-            # Short: a coordinator says "not yet" for a few milliseconds after most transactions.
-            retry_backoff_ms=values.size("kafka.retry.backoff.ms", 10),
-            retry_backoff_ms_max=values.size("kafka.retry.backoff.max.ms", client.retry_backoff_ms_max),
-            metadata_age_ms_max=values.size("kafka.metadata.max.age.ms", client.metadata_age_ms_max),
-        ),
+        # A short backoff: a coordinator says "not yet" for a few milliseconds after most transactions.
+        client=values.client("kafka.max.block.ms", retry_backoff_ms=10),
     )
 
 
