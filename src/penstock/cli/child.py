@@ -5,8 +5,9 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import IO
 
 STOP_S_MAX = 90.0
@@ -45,12 +46,16 @@ def child_of(
             child.stdout.close()
 
 
+SignalHandler = Callable[[int, FrameType | None], None]
+
+
 @contextmanager
-def stopped_by_signals(stop: threading.Event) -> Iterator[None]:
-    """Ctrl-C and SIGTERM set `stop`."""
-    before = {each: signal.signal(each, lambda *_: stop.set()) for each in (signal.SIGINT, signal.SIGTERM)}
+def stopped_by_signals(stop: threading.Event, handler: SignalHandler | None = None) -> Iterator[None]:
+    """Ctrl-C and SIGTERM set `stop`, or call the handler."""
+    call: SignalHandler = handler or (lambda *_: stop.set())
+    before = {each: signal.signal(each, call) for each in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        for each, previous in before.items():
+            signal.signal(each, previous)

@@ -102,17 +102,7 @@ def _quorum_leader(cluster: Cluster) -> int | None:
 
 def show(document: dict[str, Any]) -> None:
     columns = ("node", "roles", "state", "leads", "replicas", "kafka", "http", "line", "controller", "pid")
-    rows = [
-        (
-            each["id"],
-            each["roles"],
-            each["state"],
-            each["leads"],
-            each["replicas"],
-            *(each[name] for name in ("kafka", "http", "line", "controller", "pid")),
-        )
-        for each in document["nodes"]
-    ]
+    rows = [(each["id"], *(each[name] for name in columns[1:])) for each in document["nodes"]]
     print_table(columns, rows, title=f"cluster {document['clusterId']} in {document['directory']}")
     print(summary(document))
 
@@ -122,8 +112,6 @@ def summary(document: dict[str, Any]) -> str:
     if document["partitions"] is None:
         return "No broker answers."
     controller = document["controller"]
-    words = ["no controller is known" if controller is None else f"controller {controller}"]
-    words.append(f"{document['partitions']} partitions")
-    words.append(f"{document['underReplicated']} under-replicated")
-    words.append(f"{document['withoutLeader']} without leader")
-    return ", ".join(words)
+    words = "no controller is known" if controller is None else f"controller {controller}"
+    partitions = f"{document['partitions']} partitions, {document['underReplicated']} under-replicated"
+    return f"{words}, {partitions}, {document['withoutLeader']} without leader"

@@ -17,7 +17,7 @@ import typer
 from penstock.base.errors import KafkaError
 from penstock.cli.child import child_of
 from penstock.cli.main import EXIT_WRONG
-from penstock.cli.output import Refused, complain, printable
+from penstock.cli.output import Refused, camel_case, complain, printable
 from penstock.client.admin import NewTopic, Resource, ResourceType, create_topics, describe_configs
 from penstock.client.cluster import Cluster
 from penstock.client.producer import Producer
@@ -134,12 +134,7 @@ def verdict(claims: list[Claim], complaint: str = "the files contradict this") -
 def camel(value: Any) -> Any:
     """Named tuples as JSON objects, with camelCase names."""
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        return {_camel(name): camel(each) for name, each in value._asdict().items()}
+        return {camel_case(name): camel(each) for name, each in value._asdict().items()}
     if isinstance(value, list | tuple):
         return [camel(each) for each in value]
     return value
-
-
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(word.capitalize() for word in rest)

@@ -42,6 +42,12 @@ def counted(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
+def camel_case(name: str) -> str:
+    """`log_start` as `logStart`."""
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], *, title: str = "") -> None:
     """Print a table: numbers right-aligned, None as a dash."""
     from rich.console import Console  # noqa: PLC0415  # loaded only to print a table

@@ -4,14 +4,14 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.cli.child import stopped_by_signals
 from penstock.cli.connecting import SERVER_DEFAULT, Isolation, Server, Topic, parse_pairs
 from penstock.cli.main import EXIT_WRONG
 from penstock.cli.output import Refused, complain, print_json_line
@@ -131,8 +131,7 @@ def _follow(
             stop.clear()
 
 
-@contextmanager
-def _stopping(stop: threading.Event) -> Iterator[None]:
+def _stopping(stop: threading.Event) -> AbstractContextManager[None]:
     """Ctrl-C and SIGTERM set `stop`; a second one ends the command."""
 
     def on_signal(number: int, _: FrameType | None) -> None:
@@ -141,9 +140,4 @@ def _stopping(stop: threading.Event) -> Iterator[None]:
             os.kill(os.getpid(), number)
         stop.set()
 
-    before = {each: signal.signal(each, on_signal) for each in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    return stopped_by_signals(stop, on_signal)

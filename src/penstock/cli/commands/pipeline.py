@@ -256,7 +256,7 @@ class _Stops:
     @contextmanager
     def listening(self) -> Iterator[None]:
         before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
-        signal.signal(signal.SIGTERM, self._heard)
+        signal.signal(signal.SIGTERM, self._on_signal)
         try:
             yield
         finally:
@@ -265,9 +265,9 @@ class _Stops:
 
     def listen(self) -> None:
         for each in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(each, self._heard)
+            signal.signal(each, self._on_signal)
 
-    def _heard(self, _number: int, _frame: FrameType | None) -> None:
+    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
         if self.asked.is_set() and self.hurry is not None:
             self.hurry.set()
         self.asked.set()

@@ -313,7 +313,11 @@ def _record_fields(batch: RecordBatch, record: Record) -> dict[str, Any]:
 # -- indexes ----------------------------------------------------------------------------------------------
 
 
-def _entries_of(source: Source, layout: Any) -> Iterator[tuple[int, ...] | Finding]:
+def _read_entries(
+    source: Source, kind: str, layout: Any, labels: tuple[str, ...]
+) -> Iterator[DumpEntry | Finding]:
+    """The entries of an index. Offsets in an offset index or time index are relative to the base offset."""
+    base = {"offset": source.base_offset}
     file: File = source.vfs.open(source.path)
     try:
         size = file.size()
@@ -322,7 +326,8 @@ def _entries_of(source: Source, layout: Any) -> Iterator[tuple[int, ...] | Findi
                 note = f"{size - entry.position} bytes of zeros follow: preallocated and never trimmed"
                 yield Finding("note", source.path, entry.position, note)
                 return
-            yield entry.fields
+            fields = zip(labels, entry.fields, strict=True)
+            yield DumpEntry(kind, {name: value + base.get(name, 0) for name, value in fields})
         whole = size // layout.size * layout.size
         if size != whole:
             found, expected = f"{size} bytes", f"a multiple of {layout.size}"
@@ -332,28 +337,16 @@ def _entries_of(source: Source, layout: Any) -> Iterator[tuple[int, ...] | Findi
 
 
 def _read_index(source: Source) -> Iterator[DumpEntry | Finding]:
-    for each in _entries_of(source, OFFSET_ENTRY):
-        if isinstance(each, Finding):
-            yield each
-        else:
-            yield DumpEntry("index", {"offset": source.base_offset + each[0], "position": each[1]})
+    return _read_entries(source, "index", OFFSET_ENTRY, ("offset", "position"))
 
 
 def _read_time_index(source: Source) -> Iterator[DumpEntry | Finding]:
-    for each in _entries_of(source, TIME_ENTRY):
-        if isinstance(each, Finding):
-            yield each
-        else:
-            yield DumpEntry("timeindex", {"timestamp": each[0], "offset": source.base_offset + each[1]})
+    return _read_entries(source, "timeindex", TIME_ENTRY, ("timestamp", "offset"))
 
 
 def _read_txn_index(source: Source) -> Iterator[DumpEntry | Finding]:
-    fields = ("version", "producerId", "firstOffset", "lastOffset", "lastStableOffset")
-    for each in _entries_of(source, TXN_ENTRY):
-        if isinstance(each, Finding):
-            yield each
-        else:
-            yield DumpEntry("txnindex", dict(zip(fields, each, strict=True)))
+    labels = ("version", "producerId", "firstOffset", "lastOffset", "lastStableOffset")
+    return _read_entries(source, "txnindex", TXN_ENTRY, labels)
 
 
 # -- producers and small files ------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from penstock.base.ids import Offset, uuid_text
 from penstock.cli.log_paths import Directory, LogPath, locate
 from penstock.cli.main import EXIT_WRONG
 from penstock.cli.options import Json
-from penstock.cli.output import Refused, complain, print_json, print_table, show_time
+from penstock.cli.output import Refused, camel_case, complain, print_json, print_table, show_time
 from penstock.cli.stray_table import as_document
 from penstock.storage import checkpoints as ck
 from penstock.storage import names
@@ -202,17 +202,12 @@ def _read_small_files(vfs: Vfs, path: str, row: PartitionRow) -> None:
 
 def _as_json(row: PartitionRow, with_segments: bool) -> dict[str, object]:
     return {
-        _camel(name): [{_camel(key): value for key, value in each.items()} for each in content]
+        camel_case(name): [{camel_case(key): value for key, value in each.items()} for each in content]
         if name == "segments"
         else content
         for name, content in asdict(row).items()
         if name != "segments" or with_segments
     }
-
-
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(word.capitalize() for word in rest)
 
 
 def _print(log_path: LogPath, rows: list[PartitionRow], with_segments: bool, clean: bool) -> None:
