@@ -17,6 +17,7 @@ from penstock.coordinator.groups.requests import (
 )
 from penstock.gateway.membership import Conflict, Consumed, Members
 from penstock.gateway.membership.http_members import SESSION_MS
+from penstock.gateway.peer_rpc.messages import Commit, Consume, Join, Leave
 from penstock.gateway.shared.new_records import append
 from penstock.handlers.support.context import Session
 from penstock.records import build_batch
@@ -85,12 +86,13 @@ class Door:
         group: str = "g",
         session_ms: int = SESSION_MS,
     ) -> dict[str, Sequence[int]]:
-        steps = self.members.join(self.session, group, consumer, topics or ("orders",), session_ms)
+        asked = Join(group, consumer, topics or ("orders",), session_ms)
+        steps = self.members.join(self.session, asked)
         assignments: dict[str, Sequence[int]] = self.call(steps).result()
         return {topic: list(partitions) for topic, partitions in assignments.items()}
 
     def leave(self, consumer: str, group: str = "g") -> None:
-        self.call(self.members.leave(self.session, group, consumer)).result()
+        self.call(self.members.leave(self.session, Leave(group, consumer))).result()
 
     def consuming(
         self,
@@ -101,9 +103,8 @@ class Door:
         records_max: int = 100,
         wait_ms: int = 0,
     ) -> Call:
-        return self.call(
-            self.members.consume(self.session, group, consumer, topic, partition, records_max, wait_ms)
-        )
+        asked = Consume(group, consumer, topic, partition, records_max, wait_ms)
+        return self.call(self.members.consume(self.session, asked))
 
     def consume(self, consumer: str | None, partition: int, **more: Any) -> Consumed:
         consumed: Consumed = self.consuming(consumer, partition, **more).result()
@@ -120,7 +121,8 @@ class Door:
         group: str = "g",
         consumer: str | None = None,
     ) -> None:
-        steps = self.members.commit(self.session, group, consumer, topic, partition, offset)
+        asked = Commit(group, consumer, topic, partition, offset)
+        steps = self.members.commit(self.session, asked)
         self.call(steps).result()
 
     def conflict(self, steps: Steps[Any] | Call) -> Conflict:

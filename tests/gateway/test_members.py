@@ -17,6 +17,7 @@ from penstock.coordinator.groups.consumer_protocol import (
 from penstock.coordinator.groups.requests import Heartbeat, JoinGroup, LeaveGroup, LeavingMember, SyncGroup
 from penstock.gateway.membership import http_members as seats_module
 from penstock.gateway.membership import members as members_module
+from penstock.gateway.peer_rpc.messages import Commit, Join, Leave
 from penstock.metadata.controller.requests import CreatePartitions, DeleteTopics, MorePartitions
 
 
@@ -51,7 +52,7 @@ def test_what_a_leaving_member_had_is_others_when_it_is_told_that_it_left(door: 
 
 
 def test_who_is_not_there_cannot_leave(door: Door) -> None:
-    refusal = door.refusal(door.members.leave(door.session, "g", "alice"))
+    refusal = door.refusal(door.members.leave(door.session, Leave("g", "alice")))
     assert refusal.code is ErrorCode.UNKNOWN_MEMBER_ID
     assert "alice" in str(refusal)
 
@@ -104,7 +105,7 @@ def test_there_is_an_end_to_how_many_may_join(door: Door, monkeypatch: pytest.Mo
     monkeypatch.setattr(members_module, "MEMBERS_MAX", 2)
     door.join("alice")
     door.join("bob")
-    refusal = door.refusal(door.members.join(door.session, "h", "carol", ("orders",), 1000))
+    refusal = door.refusal(door.members.join(door.session, Join("h", "carol", ("orders",), 1000)))
     assert refusal.code is ErrorCode.GROUP_MAX_SIZE_REACHED
     door.join("alice")
     door.leave("bob")
@@ -113,7 +114,7 @@ def test_there_is_an_end_to_how_many_may_join(door: Door, monkeypatch: pytest.Mo
 
 def test_a_cluster_without_the_consumer_protocol_says_so(door: Door) -> None:
     door.context.image = replace(door.context.image, features={})
-    conflict = door.conflict(door.members.join(door.session, "g", "alice", ("orders",), 1000))
+    conflict = door.conflict(door.members.join(door.session, Join("g", "alice", ("orders",), 1000)))
     assert "group.version" in str(conflict)
 
 
@@ -202,11 +203,11 @@ def test_a_member_reads_only_what_is_assigned_to_it(door: Door) -> None:
     door.join("alice")
     door.join("bob")
     conflict = door.conflict(door.consuming("alice", 1))
-    assert (conflict.code, conflict.assignments) == ("not_assigned", {"orders": [0, 2]})
+    assert (conflict.reason, conflict.assignments) == ("not_assigned", {"orders": [0, 2]})
     conflict = door.conflict(door.consuming("mallory", 1))
-    assert (conflict.code, conflict.assignments) == ("unknown_member", None)
+    assert (conflict.reason, conflict.assignments) == ("unknown_member", None)
     conflict = door.conflict(door.consuming(None, 1))
-    assert conflict.code == "unknown_member"
+    assert conflict.reason == "unknown_member"
 
 
 def test_a_call_that_waits_ends_when_its_partition_is_taken_away(door: Door) -> None:
@@ -218,7 +219,7 @@ def test_a_call_that_waits_ends_when_its_partition_is_taken_away(door: Door) -> 
     door.world.advance(1)
     assert losing.running.is_over
     conflict = door.conflict(losing)
-    assert (conflict.code, conflict.assignments) == ("not_assigned", {"orders": [0, 2]})
+    assert (conflict.reason, conflict.assignments) == ("not_assigned", {"orders": [0, 2]})
     assert not keeping.running.is_over
     door.write(0, b"mine")
     assert [each.value for each in keeping.result().records] == [b"mine"]
@@ -240,7 +241,7 @@ def test_who_reads_a_group_without_members_stops_when_one_comes(door: Door) -> N
     door.join("alice")
     door.world.advance(1)
     assert call.running.is_over
-    assert door.conflict(call).code == "unknown_member"
+    assert door.conflict(call).reason == "unknown_member"
 
 
 def test_partitions_that_are_added_are_read_without_delay(door: Door) -> None:
@@ -286,8 +287,8 @@ def test_who_says_its_name_commits_only_what_it_has(door: Door) -> None:
     door.join("alice")
     door.join("bob")
     door.commit(1, 0, consumer="bob")
-    conflict = door.conflict(door.members.commit(door.session, "g", "alice", "orders", 1, 0))
-    assert (conflict.code, conflict.assignments) == ("not_assigned", {"orders": [0, 2]})
+    conflict = door.conflict(door.members.commit(door.session, Commit("g", "alice", "orders", 1, 0)))
+    assert (conflict.reason, conflict.assignments) == ("not_assigned", {"orders": [0, 2]})
 
 
 def test_what_nobody_has_read_cannot_be_committed(door: Door) -> None:
@@ -295,7 +296,7 @@ def test_what_nobody_has_read_cannot_be_committed(door: Door) -> None:
     door.write(0, b"a")
     door.commit(0, 1)
     assert (
-        door.refusal(door.members.commit(door.session, "g", None, "orders", 0, 2)).code
+        door.refusal(door.members.commit(door.session, Commit("g", None, "orders", 0, 2))).code
         is ErrorCode.OFFSET_OUT_OF_RANGE
     )
 
@@ -303,8 +304,8 @@ def test_what_nobody_has_read_cannot_be_committed(door: Door) -> None:
 def test_a_topic_that_no_member_wants_is_not_committed(door: Door) -> None:
     door.node.create_topic("other", 1)
     door.join("alice")
-    conflict = door.conflict(door.members.commit(door.session, "g", None, "other", 0, 0))
-    assert conflict.code == "not_assigned"
+    conflict = door.conflict(door.members.commit(door.session, Commit("g", None, "other", 0, 0)))
+    assert conflict.reason == "not_assigned"
 
 
 # Beside Kafka clients.
@@ -317,11 +318,11 @@ def test_a_kafka_client_shares_a_group_that_was_made_over_http(door: Door) -> No
     kafka.beat()  # alice has given it up in the meantime
     assert kafka.has() == [1]
     assert door.has() == {"alice": [0, 2], "kafka": [1]}
-    conflict = door.conflict(door.members.commit(door.session, "g", None, "orders", 1, 0))
-    assert (conflict.code, "kafka" in str(conflict)) == ("owned_elsewhere", True)
-    assert door.conflict(door.consuming("kafka", 1)).code == "unknown_member", "it reads for itself"
-    conflict = door.conflict(door.members.join(door.session, "g", "kafka", ("orders",), 1000))
-    assert conflict.code == "name_taken"
+    conflict = door.conflict(door.members.commit(door.session, Commit("g", None, "orders", 1, 0)))
+    assert (conflict.reason, "kafka" in str(conflict)) == ("owned_elsewhere", True)
+    assert door.conflict(door.consuming("kafka", 1)).reason == "unknown_member", "it reads for itself"
+    conflict = door.conflict(door.members.join(door.session, Join("g", "kafka", ("orders",), 1000)))
+    assert conflict.reason == "name_taken"
 
 
 def test_what_a_kafka_client_must_give_up_first_comes_when_it_has(door: Door) -> None:
@@ -408,8 +409,8 @@ def test_a_group_that_may_not_be_upgraded_says_why() -> None:
     door.join("nobody")
     door.leave("nobody")
     classic_member(door)
-    conflict = door.conflict(door.members.join(door.session, "c", "alice", ("orders",), 1000))
-    assert (conflict.code, "switched off" in str(conflict)) == ("group_of_another_kind", True)
+    conflict = door.conflict(door.members.join(door.session, Join("c", "alice", ("orders",), 1000)))
+    assert (conflict.reason, "switched off" in str(conflict)) == ("group_of_another_kind", True)
     assert door.members._http_members.count == 0
 
 
@@ -417,7 +418,7 @@ def test_a_group_of_something_else_than_consumers_is_left_alone(door: Door) -> N
     door.join("nobody")
     door.leave("nobody")
     classic_member(door, "connect")
-    conflict = door.conflict(door.members.join(door.session, "c", "alice", ("orders",), 1000))
+    conflict = door.conflict(door.members.join(door.session, Join("c", "alice", ("orders",), 1000)))
     assert "not consumers" in str(conflict)
 
 
@@ -428,7 +429,7 @@ def test_an_administrator_can_take_a_member_out(door: Door) -> None:
     door.world.advance(1)
     assert door.has() == {"bob": [0, 1, 2]}
     assert door.members._http_members.count == 1
-    assert door.conflict(door.consuming("alice", 0)).code == "unknown_member"
+    assert door.conflict(door.consuming("alice", 0)).reason == "unknown_member"
 
 
 # The cluster's changes.

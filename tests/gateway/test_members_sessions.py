@@ -8,6 +8,7 @@ from tests.gateway.members_world import Door, KafkaMember
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.coordinator.groups.requests import LeaveGroup, LeavingMember
 from penstock.gateway.membership import Members
+from penstock.gateway.peer_rpc.messages import Commit, Join
 
 MINUTE_MS = 60_000
 
@@ -30,7 +31,7 @@ def test_a_member_of_which_nothing_is_heard_for_five_minutes_is_gone_and_others_
     assert door.has() == {"alice": [0, 2], "bob": [1]}, "Kafka's own session is much shorter, and was kept"
     door.world.advance(MINUTE_MS + 100)
     assert door.has() == {"alice": [0, 1, 2]}
-    assert door.conflict(door.consuming("bob", 1)).code == "unknown_member"
+    assert door.conflict(door.consuming("bob", 1)).reason == "unknown_member"
     door.world.advance(5 * MINUTE_MS)
     assert door.has() == {}
     assert door.members._http_members.count == 0
@@ -55,7 +56,7 @@ def test_any_call_of_a_member_renews_its_session(door: Door, call: str) -> None:
         elif call == "commit":
             door.commit(2, 0)
         elif call == "no such commit":
-            door.refusal(door.members.commit(door.session, "g", "alice", "orders", 9, 0))
+            door.refusal(door.members.commit(door.session, Commit("g", "alice", "orders", 9, 0)))
         else:
             door.commit(0, 0, consumer="alice")
     assert sorted(door.has()) == ["alice", "bob"]
@@ -201,7 +202,7 @@ def test_what_somebody_was_told_survives_a_power_cut(seed: int) -> None:
             if rng.random() < 0.5:
                 committed += 1
                 door.commit(0, committed)
-        begun = door.call(door.members.join(door.session, "g", "emma", ("orders",), 100 * MINUTE_MS))
+        begun = door.call(door.members.join(door.session, Join("g", "emma", ("orders",), 100 * MINUTE_MS)))
         door.world.advance(rng.randrange(12))
         told = begun.running.is_over
         door.crash(rng)
@@ -277,7 +278,7 @@ def test_who_is_taken_out_while_it_waits_is_told_so(door: Door) -> None:
     door.ask(LeaveGroup("g", (LeavingMember("alice"),)))
     door.world.advance(1)
     assert call.running.is_over
-    assert door.conflict(call).code == "unknown_member"
+    assert door.conflict(call).reason == "unknown_member"
 
 
 def test_when_the_door_closes_nobody_is_spoken_for_any_more(door: Door) -> None:

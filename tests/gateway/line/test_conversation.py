@@ -17,6 +17,7 @@ from penstock.coordinator.groups.requests import ConsumerGroupHeartbeat, OffsetF
 from penstock.gateway.line.conversation import PIECES_MAX, SKIPPED_BYTES_MAX
 from penstock.gateway.line.framing import LINE_BYTES_MAX
 from penstock.gateway.line.produce_buffer import OPEN_MAX
+from penstock.gateway.peer_rpc.messages import Join
 from penstock.handlers.support.context import Session
 from penstock.metadata.controller.requests import CreatePartitions, DeleteTopics, MorePartitions
 
@@ -569,7 +570,9 @@ def test_a_member_that_came_over_http_is_named_as_it_named_itself(node: StillNod
     line = fill(node, b"0")
     line.ask(b"orders:g:0\n")
     joined: list[Any] = []
-    join = node.node.gateway.members.join(Session("", 0, "10.0.0.7:4711"), "g", "alice", ["orders"], 60_000)
+    join = node.node.gateway.members.join(
+        Session("", 0, "10.0.0.7:4711"), Join("g", "alice", ("orders",), 60_000)
+    )
     RunningSteps(join, joined.append, joined.append)
     node.world.advance(100)
     assert joined == [{"orders": [0]}]

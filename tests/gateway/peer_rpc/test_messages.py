@@ -84,11 +84,10 @@ def test_a_refusal_and_a_conflict_come_back_as_they_were_raised() -> None:
         messages.read_reply(asked, messages.write_error(KafkaError("moved", ErrorCode.NOT_COORDINATOR)))
     assert (str(refused.value), refused.value.code) == ("moved", ErrorCode.NOT_COORDINATOR)
     for assignments in (None, {"orders": [1]}):
-        conflict = messages.read_reply(
-            asked, messages.write_error(Conflict("not_assigned", "no", assignments))
-        )
-        assert isinstance(conflict, Conflict)
-        assert (conflict.code, str(conflict), conflict.assignments) == ("not_assigned", "no", assignments)
+        with pytest.raises(Conflict) as raised:
+            messages.read_reply(asked, messages.write_error(Conflict("not_assigned", "no", assignments)))
+        conflict = raised.value
+        assert (conflict.reason, str(conflict), conflict.assignments) == ("not_assigned", "no", assignments)
 
 
 def test_who_does_not_know_the_partition_of_a_record_is_behind() -> None:

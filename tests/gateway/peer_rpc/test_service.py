@@ -11,7 +11,7 @@ from penstock.base.promise import Promise
 from penstock.base.steps import RunningSteps, Steps
 from penstock.gateway.peer_rpc import messages
 from penstock.gateway.peer_rpc.client import PeerRpc
-from penstock.gateway.peer_rpc.messages import Conflict, Consume, GetBounds, Join, RecordToWrite, Write
+from penstock.gateway.peer_rpc.messages import Conflict, Consume, GetBounds, Join, Leave, RecordToWrite, Write
 from penstock.gateway.shared.topics import ensure_topic
 from penstock.handlers.envelope import envelope
 from penstock.handlers.support.context import Call, Session
@@ -55,7 +55,7 @@ class Pair:
         self.here, self.there = StillNode(), StillNode()
         self.carrier = Carrier(self.there)
         context = replace(self.here.node.context, broker_client=self.carrier)  # type: ignore[arg-type]
-        self.peer_rpc = PeerRpc(context, None)
+        self.peer_rpc = PeerRpc(context, self.here.node.gateway)
 
     def do(self, steps: Steps[Any]) -> Any:
         found: list[Any] = []
@@ -131,9 +131,9 @@ def test_members_sit_where_they_are_sent(pair: Pair) -> None:
     ]
     refused = pair.ask(Consume("g", "bob", "orders", 0, 10, 0))
     assert isinstance(refused, Conflict)
-    assert refused.code == "unknown_member"
+    assert refused.reason == "unknown_member"
     members = pair.there.node.gateway.members
-    described = pair.do(members.leave(SESSION, "g", "alice"))
+    described = pair.do(members.leave(SESSION, Leave("g", "alice")))
     assert described is None
 
 

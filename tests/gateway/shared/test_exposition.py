@@ -10,7 +10,7 @@ from penstock.gateway.shared.exposition import Page
 def made(*, is_open: bool = False) -> Scrape:
     page = Page(is_open=is_open)
     page.counter("penstock_things_total", "Things.", [((("of", "a"),), 3), ((("of", "b"),), 2**53)])
-    page.gauge("penstock_level", "Level.", [((), 0.25)])
+    page.gauge("penstock_level", "Level.", 0.25)
     histogram = Histogram()
     histogram.observe(BOUNDS_NS[2])
     histogram.observe(BOUNDS_NS[-1] + 1, 2)

@@ -44,17 +44,21 @@ def span_here(partition: Partition, start: Offset, stop: Offset) -> Span:
 
 
 def find_span(
-    context: Context, place: RoutedPartition, start: Offset, stop: Offset, new_directory: Callable[[], str]
+    context: Context,
+    partition: RoutedPartition,
+    start: Offset,
+    stop: Offset,
+    new_directory: Callable[[], str],
 ) -> Steps[Span]:
     """A range, wherever it is led; `new_directory` names one that can be made, if it has to be copied."""
-    held = context.replicas.held(place.topic_id, place.number)
+    held = context.replicas.held(partition.topic_id, partition.number)
     if held is not None and (
         held.is_leader or (held.log.log_start <= start and stop <= held.high_watermark) or start >= stop
     ):
         return span_here(held, start, stop)
     if start >= stop:
-        return Span(place.topic, place.topic_id, place.number, "", start, start, stop)
-    copy = Copy(context, place, start, stop, new_directory())
+        return Span(partition.topic, partition.topic_id, partition.number, "", start, start, stop)
+    copy = Copy(context, partition, start, stop, new_directory())
     yield from copy.make()
     return copy.span()
 
@@ -63,10 +67,10 @@ class Copy:
     """Batches of a range, fetched into a directory of their own."""
 
     def __init__(
-        self, context: Context, place: RoutedPartition, start: Offset, stop: Offset, directory: str
+        self, context: Context, partition: RoutedPartition, start: Offset, stop: Offset, directory: str
     ) -> None:
         self._context = context
-        self._place = place
+        self._partition = partition
         self._start, self._stop = start, stop
         self._directory = directory
         self._size = 0
@@ -78,9 +82,9 @@ class Copy:
     def span(self) -> Span:
         still_open = tuple((producer, first, self._stop) for producer, first in self._open)
         return Span(
-            self._place.topic,
-            self._place.topic_id,
-            self._place.number,
+            self._partition.topic,
+            self._partition.topic_id,
+            self._partition.number,
             self._directory,
             self._start,
             self._start,
@@ -92,12 +96,12 @@ class Copy:
         position = self._start
         while position < self._stop:
             got = yield from retry_while_moving(
-                self._context, partial(self._place.fetch, position, PORTION_BYTES)
+                self._context, partial(self._partition.fetch, position, PORTION_BYTES)
             )
             behind = self._note(got)
             if behind <= position:
                 raise KafkaError(
-                    f"{self._place.name} has no batch at {position}", ErrorCode.KAFKA_STORAGE_ERROR
+                    f"{self._partition.name} has no batch at {position}", ErrorCode.KAFKA_STORAGE_ERROR
                 )
             position = behind
             yield beside(self._context.world, partial(self._write, got.data), _copy_error)

@@ -313,9 +313,9 @@ class Exports:
             (wanted, kept, kept.made.size) for wanted, kept in self._kept.items() if kept.made is not None
         ]
         total = sum(size for _, _, size in there)
-        for place, (wanted, kept, size) in enumerate(there, 1):
+        for rank, (wanted, kept, size) in enumerate(there, 1):
             is_old = kept.used_ms + KEPT_MS <= now_ms
-            if is_old or (total > KEPT_BYTES_MAX and place < len(there)):
+            if is_old or (total > KEPT_BYTES_MAX and rank < len(there)):
                 total -= size
                 self._drop(wanted)
         if self._kept:

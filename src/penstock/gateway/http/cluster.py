@@ -4,9 +4,11 @@ from typing import Any
 
 import msgspec
 
-from penstock.gateway.http.protocol.messages import Request, Response, Route, json
+from penstock.gateway.http.protocol.messages import Request, Response, Routes, json
 from penstock.gateway.shared.controller_call import allow
 from penstock.handlers.support.context import AclResourceType, Context, Operation
+
+ROUTES = Routes("cluster")
 
 
 class ListenerEndpoint(msgspec.Struct):
@@ -36,6 +38,9 @@ class ClusterDescription(msgspec.Struct):
     """Number of partitions that the answering broker leads."""
 
 
+@ROUTES.add(
+    "GET", "/cluster", "The cluster id, the brokers and the active controller.", answer=ClusterDescription
+)
 def _describe(gateway: Any, request: Request) -> Response:
     context: Context = gateway.context
     allow(context, request.session, Operation.DESCRIBE, AclResourceType.CLUSTER)
@@ -54,15 +59,3 @@ def _describe(gateway: Any, request: Request) -> Response:
             len(context.replicas.by_key) // 2,  # by name and by id
         )
     )
-
-
-ROUTES = (
-    Route(
-        "GET",
-        "/cluster",
-        _describe,
-        "cluster",
-        "The cluster id, the brokers and the active controller.",
-        answer=ClusterDescription,
-    ),
-)

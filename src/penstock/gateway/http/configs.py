@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from penstock.base.steps import Steps
-from penstock.gateway.http.protocol.messages import Request, Response, Route, json
+from penstock.gateway.http.protocol.messages import Request, Response, Routes, json
 from penstock.gateway.http.protocol.parameters import topic_in
 from penstock.gateway.http.protocol.settings_json import (
     BrokerSettingChanges,
@@ -28,6 +28,9 @@ _SOURCES = {
     Source.STATIC_BROKER: "file",
     Source.DEFAULT: "default",
 }
+
+
+ROUTES = Routes("configs")
 
 
 class ConfigEntry(msgspec.Struct):
@@ -85,12 +88,27 @@ def _change(context: Context, resource: Resource, changes: Mapping[str, Any], re
     check(results[resource], "the configs could not be changed")
 
 
+@ROUTES.add(
+    "GET",
+    "/topics/{topic}/configs",
+    "All configs of a topic, with the source of each value.",
+    answer=ConfigList,
+    errors=(404,),
+)
 def _of_topic(gateway: Any, request: Request) -> Response:
     context: Context = gateway.context
     topic = topic_in(context, request, Operation.DESCRIBE_CONFIGS)
     return _settings(context, Resource(ResourceType.TOPIC, topic.name))
 
 
+@ROUTES.add(
+    "PATCH",
+    "/topics/{topic}/configs",
+    "Change configs of a topic.",
+    body=AlterTopicConfigsRequest,
+    answer=ConfigList,
+    errors=(404, 409),
+)
 def _change_topic(gateway: Any, request: Request) -> Steps[Response]:
     context: Context = gateway.context
     topic = topic_in(context, request, Operation.ALTER_CONFIGS)
@@ -99,55 +117,25 @@ def _change_topic(gateway: Any, request: Request) -> Steps[Response]:
     return _settings(context, resource)
 
 
+@ROUTES.add(
+    "GET", "/cluster/configs", "All configs of this broker, with the source of each value.", answer=ConfigList
+)
 def _of_broker(gateway: Any, request: Request) -> Response:
     context: Context = gateway.context
     allow(context, request.session, Operation.DESCRIBE_CONFIGS, AclResourceType.CLUSTER)
     return _settings(context, Resource(ResourceType.BROKER, str(context.node_id)))
 
 
+@ROUTES.add(
+    "PATCH",
+    "/cluster/configs",
+    "Change configs of all brokers at run time.",
+    body=AlterBrokerConfigsRequest,
+    answer=ConfigList,
+    errors=(409,),
+)
 def _change_brokers(gateway: Any, request: Request) -> Steps[Response]:
     context: Context = gateway.context
     allow(context, request.session, Operation.ALTER_CONFIGS, AclResourceType.CLUSTER)
     yield from _change(context, ALL_BROKERS, request.body.configs, len(context.image.brokers))
     return _of_broker(gateway, request)
-
-
-ROUTES = (
-    Route(
-        "GET",
-        "/topics/{topic}/configs",
-        _of_topic,
-        "configs",
-        "All configs of a topic, with the source of each value.",
-        answer=ConfigList,
-        errors=(404,),
-    ),
-    Route(
-        "PATCH",
-        "/topics/{topic}/configs",
-        _change_topic,
-        "configs",
-        "Change configs of a topic.",
-        body=AlterTopicConfigsRequest,
-        answer=ConfigList,
-        errors=(404, 409),
-    ),
-    Route(
-        "GET",
-        "/cluster/configs",
-        _of_broker,
-        "configs",
-        "All configs of this broker, with the source of each value.",
-        answer=ConfigList,
-    ),
-    Route(
-        "PATCH",
-        "/cluster/configs",
-        _change_brokers,
-        "configs",
-        "Change configs of all brokers at run time.",
-        body=AlterBrokerConfigsRequest,
-        answer=ConfigList,
-        errors=(409,),
-    ),
-)

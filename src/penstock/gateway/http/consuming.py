@@ -1,8 +1,6 @@
 """`/join`, `/leave`, `/consume` and `/commit`: a group's members without a connection of their own."""
 
 from base64 import b64encode
-from collections.abc import Callable
-from functools import wraps
 from typing import Any
 
 import msgspec
@@ -10,10 +8,12 @@ import msgspec
 from penstock.base.errors import KafkaError
 from penstock.base.steps import Steps
 from penstock.gateway.http.protocol.errors import topic_error
-from penstock.gateway.http.protocol.messages import HttpError, Query, Request, Response, Route, json
+from penstock.gateway.http.protocol.messages import Query, Request, Response, Routes, json
 from penstock.gateway.http.protocol.parameters import TOPIC_NAME
-from penstock.gateway.membership import Conflict
+from penstock.gateway.membership import consume_anywhere
 from penstock.gateway.membership.http_members import SESSION_MS
+from penstock.gateway.peer_rpc.coordinators import at_coordinator
+from penstock.gateway.peer_rpc.messages import Commit, Consume, Join, Leave
 from penstock.metadata.controller.topics import NAME_LENGTH_MAX
 from penstock.records import Record
 
@@ -28,6 +28,19 @@ SESSION_MS_MAX = 86_400_000
 PARTITION_MAX = 2**31 - 1
 OFFSET_MAX = 2**63 - 1
 """What the protocol has room for."""
+
+
+ROUTES = Routes("groups")
+
+
+def _name(name: str, what: str, *, is_required: bool = True) -> Query:
+    return Query(name, str, what, is_required=is_required, min=1, max=NAME_CHARS_MAX)
+
+
+_GROUP = _name("group", "Id of the consumer group.")
+_CONSUMER = _name("consumer", "Name of the consumer. Calls with the same name come from the same member.")
+_TOPIC = _name("topic", "Name of the topic.")._replace(max=NAME_LENGTH_MAX, pattern=TOPIC_NAME)
+_PARTITION = Query("partition", int, "Number of the partition.", is_required=True, min=0, max=PARTITION_MAX)
 
 
 class JoinResponse(msgspec.Struct):
@@ -54,7 +67,7 @@ class ConsumedRecord(msgspec.Struct, omit_defaults=True):
     """As base64, like the value; null if there is none."""
     value: str | None
     headers: list[ConsumedHeader] = msgspec.field(default_factory=list)
-    """LeaveResponse out where it has none."""
+    """Left out if it has none."""
 
 
 class ConsumeResponse(msgspec.Struct):
@@ -67,44 +80,89 @@ class CommitResponse(msgspec.Struct):
     status: str = "committed"
 
 
-def _refusing(handle: Callable[[Any, Request], Steps[Response]]) -> Callable[[Any, Request], Steps[Response]]:
-    """A conflict with the group is a 409, with what the consumer has, where it is known."""
-
-    @wraps(handle)
-    def steps(gateway: Any, request: Request) -> Steps[Response]:
-        try:
-            return (yield from handle(gateway, request))
-        except Conflict as conflict:
-            more = {} if conflict.assignments is None else {"assignments": conflict.assignments}
-            raise HttpError(409, conflict.code, str(conflict), **more) from None
-
-    return steps
-
-
-@_refusing
+@ROUTES.add(
+    "POST",
+    "/join",
+    "Join a group, and get the partitions to read.",
+    query=(
+        _GROUP,
+        _CONSUMER,
+        Query(
+            "topic",
+            list[str],
+            f"The topics to subscribe to, at most {TOPICS_MAX}, separated by commas. They replace an earlier "
+            "subscription. A topic that does not exist is created.",
+            is_required=True,
+            max=TOPICS_MAX,
+            pattern=TOPIC_NAME,
+            each_max=NAME_LENGTH_MAX,
+        ),
+        Query(
+            "session_timeout_ms",
+            int,
+            "The consumer is removed from the group after this time without a call.",
+            default=SESSION_MS,
+            min=SESSION_MS_MIN,
+            max=SESSION_MS_MAX,
+        ),
+    ),
+    answer=JoinResponse,
+    errors=(404, 409),
+)
 def _join(gateway: Any, request: Request) -> Steps[Response]:
     query = request.query
     topics = list(dict.fromkeys(query["topic"]))
+    asked = Join(query["group"], query["consumer"], tuple(topics), query["session_timeout_ms"])
     try:
-        assignments = yield from gateway.membership.join(
-            request.session, query["group"], query["consumer"], topics, query["session_timeout_ms"]
-        )
+        assignments = yield from at_coordinator(gateway.context, request.session, asked, gateway.members.join)
     except KafkaError as error:
         raise topic_error(error, topics[0]) from error
     return json({"status": "joined", "assignments": assignments})
 
 
-@_refusing
+@ROUTES.add(
+    "POST",
+    "/leave",
+    "Leave a group. Its partitions are assigned to other members.",
+    query=(_GROUP, _CONSUMER),
+    answer=LeaveResponse,
+    errors=(404, 409),
+)
 def _leave(gateway: Any, request: Request) -> Steps[Response]:
-    yield from gateway.membership.leave(request.session, request.query["group"], request.query["consumer"])
+    asked = Leave(request.query["group"], request.query["consumer"])
+    yield from at_coordinator(gateway.context, request.session, asked, gateway.members.leave)
     return json(LeaveResponse())
 
 
-@_refusing
+@ROUTES.add(
+    "GET",
+    "/consume",
+    "Read a partition from the group's committed offset, or from the earliest record.",
+    query=(
+        _GROUP,
+        _name(
+            "consumer",
+            "Name of the consumer. While a group has members, only they may read, each its assigned partitions.",
+            is_required=False,
+        ),
+        _TOPIC,
+        _PARTITION,
+        Query("max_messages", int, "Maximum number of messages.", default=100, min=1, max=MESSAGES_MAX),
+        Query(
+            "wait_ms",
+            int,
+            "How long to wait for a message if there is none yet.",
+            default=0,
+            min=0,
+            max=WAIT_MS_MAX,
+        ),
+    ),
+    answer=ConsumeResponse,
+    errors=(404, 409),
+)
 def _consume(gateway: Any, request: Request) -> Steps[Response]:
     query = request.query
-    consumed = yield from gateway.membership.consume(
-        request.session,
+    asked = Consume(
         query["group"],
         query["consumer"],
         query["topic"],
@@ -112,6 +170,7 @@ def _consume(gateway: Any, request: Request) -> Steps[Response]:
         query["max_messages"],
         query["wait_ms"],
     )
+    consumed = yield from consume_anywhere(gateway.context, gateway.members, request.session, asked)
     return json(ConsumeResponse([_message(each) for each in consumed.records], consumed.next_offset))
 
 
@@ -131,118 +190,27 @@ def _text(key: str) -> str:
     return key.encode(errors="surrogateescape").decode(errors="replace")
 
 
-@_refusing
+@ROUTES.add(
+    "POST",
+    "/commit",
+    "Commit the offset of the next message to read.",
+    query=(
+        _GROUP,
+        _TOPIC,
+        _PARTITION,
+        Query("offset", int, "The next offset to read.", is_required=True, min=0, max=OFFSET_MAX),
+        _name(
+            "consumer",
+            "Name of the consumer. The commit fails if the partition is no longer assigned to it. By default the "
+            "member that joined over HTTP and is assigned the partition.",
+            is_required=False,
+        ),
+    ),
+    answer=CommitResponse,
+    errors=(404, 409),
+)
 def _commit(gateway: Any, request: Request) -> Steps[Response]:
     query = request.query
-    yield from gateway.membership.commit(
-        request.session,
-        query["group"],
-        query["consumer"],
-        query["topic"],
-        query["partition"],
-        query["offset"],
-    )
+    asked = Commit(query["group"], query["consumer"], query["topic"], query["partition"], query["offset"])
+    yield from at_coordinator(gateway.context, request.session, asked, gateway.members.commit)
     return json(CommitResponse())
-
-
-def _name(name: str, what: str, *, is_required: bool = True) -> Query:
-    return Query(name, str, what, is_required=is_required, min=1, max=NAME_CHARS_MAX)
-
-
-_GROUP = _name("group", "Id of the consumer group.")
-_CONSUMER = _name("consumer", "Name of the consumer. Calls with the same name come from the same member.")
-_TOPIC = _name("topic", "Name of the topic.")._replace(max=NAME_LENGTH_MAX, pattern=TOPIC_NAME)
-_PARTITION = Query("partition", int, "Number of the partition.", is_required=True, min=0, max=PARTITION_MAX)
-
-ROUTES = (
-    Route(
-        "POST",
-        "/join",
-        _join,
-        "groups",
-        "Join a group, and get the partitions to read.",
-        query=(
-            _GROUP,
-            _CONSUMER,
-            Query(
-                "topic",
-                list[str],
-                f"The topics to subscribe to, at most {TOPICS_MAX}, separated by commas. They replace an earlier "
-                "subscription. A topic that does not exist is created.",
-                is_required=True,
-                max=TOPICS_MAX,
-                pattern=TOPIC_NAME,
-                each_max=NAME_LENGTH_MAX,
-            ),
-            Query(
-                "session_timeout_ms",
-                int,
-                "The consumer is removed from the group after this time without a call.",
-                default=SESSION_MS,
-                min=SESSION_MS_MIN,
-                max=SESSION_MS_MAX,
-            ),
-        ),
-        answer=JoinResponse,
-        errors=(404, 409),
-    ),
-    Route(
-        "POST",
-        "/leave",
-        _leave,
-        "groups",
-        "Leave a group. Its partitions are assigned to other members.",
-        query=(_GROUP, _CONSUMER),
-        answer=LeaveResponse,
-        errors=(404, 409),
-    ),
-    Route(
-        "GET",
-        "/consume",
-        _consume,
-        "groups",
-        "Read a partition from the group's committed offset, or from the earliest record.",
-        query=(
-            _GROUP,
-            _name(
-                "consumer",
-                "Name of the consumer. While a group has members, only they may read, each its assigned partitions.",
-                is_required=False,
-            ),
-            _TOPIC,
-            _PARTITION,
-            Query("max_messages", int, "Maximum number of messages.", default=100, min=1, max=MESSAGES_MAX),
-            Query(
-                "wait_ms",
-                int,
-                "How long to wait for a message if there is none yet.",
-                default=0,
-                min=0,
-                max=WAIT_MS_MAX,
-            ),
-        ),
-        answer=ConsumeResponse,
-        errors=(404, 409),
-    ),
-    Route(
-        "POST",
-        "/commit",
-        _commit,
-        "groups",
-        "Commit the offset of the next message to read.",
-        query=(
-            _GROUP,
-            _TOPIC,
-            _PARTITION,
-            Query("offset", int, "The next offset to read.", is_required=True, min=0, max=OFFSET_MAX),
-            _name(
-                "consumer",
-                "Name of the consumer. The commit fails if the partition is no longer assigned to it. By default the "
-                "member that joined over HTTP and is assigned the partition.",
-                is_required=False,
-            ),
-        ),
-        answer=CommitResponse,
-        errors=(404, 409),
-    ),
-)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from penstock.base.errors import KafkaError
 from penstock.base.steps import Steps
-from penstock.gateway.http.protocol.messages import Answer, Query, Request, Response, Route, json
+from penstock.gateway.http.protocol.messages import Answer, Query, Request, Response, Routes, json
 from penstock.gateway.peer_rpc.client import peer_rpc_of
 from penstock.gateway.peer_rpc.messages import View
 from penstock.gateway.shared.controller_call import allow
@@ -24,6 +24,9 @@ from penstock.handlers.support.context import AclResourceType, Context, Operatio
 
 if TYPE_CHECKING:
     from penstock.gateway.shared.gateway import Gateway
+
+
+ROUTES = Routes("explorer")
 
 
 def view_anywhere(context: Context, name: str, wanted: ViewLimits) -> Steps[TopicView]:
@@ -52,19 +55,54 @@ def view_anywhere(context: Context, name: str, wanted: ViewLimits) -> Steps[Topi
     return whole_view(context, topic, [found[number] for number in numbers])
 
 
-TAG = "explorer"
-
-
+@ROUTES.add(
+    "POST",
+    "/api/architecture/setup",
+    "Create the topic `architecture.demo`, with small segments, and write records to it, unless it exists.",
+    answer=DemoSetup,
+)
 def setup(gateway: "Gateway", request: Request) -> Steps[Answer]:
     return json((yield from gateway.explorer.setup(request.session)))
 
 
+@ROUTES.add(
+    "GET",
+    "/api/architecture/cluster-info",
+    "The cluster id, the active controller, the brokers, and the log directory of this one.",
+    answer=ClusterView,
+)
 def cluster_info(gateway: "Gateway", request: Request) -> Response:
     context = gateway.context
     allow(context, request.session, Operation.DESCRIBE, AclResourceType.CLUSTER)
     return json(view_cluster(context))
 
 
+@ROUTES.add(
+    "GET",
+    "/api/architecture/topics/{name}",
+    "A topic from the inside: leaders, in-sync replicas, segments, index entries, configs.",
+    query=(
+        Query("partition", int, "Only this partition.", min=0, max=2**31 - 1),
+        Query(
+            "segments",
+            int,
+            "Number of segments to show for each partition, the newest.",
+            default=100,
+            min=0,
+            max=10_000,
+        ),
+        Query(
+            "entries",
+            int,
+            "Number of entries to show for each index, the first.",
+            default=3,
+            min=0,
+            max=1_000,
+        ),
+    ),
+    answer=TopicView,
+    errors=(404,),
+)
 def topic(gateway: "Gateway", request: Request) -> Steps[Answer]:
     context, name = gateway.context, request.path["name"]
     allow(context, request.session, Operation.DESCRIBE, AclResourceType.TOPIC, name)
@@ -73,72 +111,13 @@ def topic(gateway: "Gateway", request: Request) -> Steps[Answer]:
     return json((yield from view_anywhere(context, name, wanted)))
 
 
+@ROUTES.add(
+    "POST",
+    "/api/architecture/produce",
+    "Write more records to `architecture.demo`. 10,000 records roll several segments.",
+    query=(Query("count", int, "Number of records.", default=1_000, min=1, max=RECORDS_MAX),),
+    answer=DemoProduced,
+    errors=(404,),
+)
 def produce(gateway: "Gateway", request: Request) -> Steps[Answer]:
     return json((yield from gateway.explorer.produce(request.session, request.query["count"])))
-
-
-ROUTES = (
-    Route(
-        "POST",
-        "/api/architecture/setup",
-        setup,
-        TAG,
-        "Create the topic `architecture.demo`, with small segments, and write records to it, unless it exists.",
-        answer=DemoSetup,
-    ),
-    Route(
-        "GET",
-        "/api/architecture/cluster-info",
-        cluster_info,
-        TAG,
-        "The cluster id, the active controller, the brokers, and the log directory of this one.",
-        answer=ClusterView,
-    ),
-    Route(
-        "GET",
-        "/api/architecture/topics/{name}",
-        topic,
-        TAG,
-        "A topic from the inside: leaders, in-sync replicas, segments, index entries, configs.",
-        query=(
-            Query("partition", int, "Only this partition.", min=0, max=2**31 - 1),
-            Query(
-                "segments",
-                int,
-                "Number of segments to show for each partition, the newest.",
-                default=100,
-                min=0,
-                max=10_000,
-            ),
-            Query(
-                "entries",
-                int,
-                "Number of entries to show for each index, the first.",
-                default=3,
-                min=0,
-                max=1_000,
-            ),
-        ),
-        answer=TopicView,
-        errors=(404,),
-    ),
-    Route(
-        "POST",
-        "/api/architecture/produce",
-        produce,
-        TAG,
-        "Write more records to `architecture.demo`. 10,000 records roll several segments.",
-        query=(
-            Query(
-                "count",
-                int,
-                "Number of records.",
-                default=1_000,
-                min=1,
-                max=RECORDS_MAX,
-            ),
-        ),
-        answer=DemoProduced,
-        errors=(404,),
-    ),
-)

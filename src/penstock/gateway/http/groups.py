@@ -25,7 +25,7 @@ from penstock.coordinator.groups.requests import (
     ListGroups,
     OffsetFetch,
 )
-from penstock.gateway.http.protocol.messages import HttpError, Query, Request, Response, Route, json
+from penstock.gateway.http.protocol.messages import HttpError, Query, Request, Response, Routes, json
 from penstock.gateway.http.protocol.parameters import GROUP_CHARS_MAX, MOMENT, TopicName, one_of, parse_moment
 from penstock.gateway.line.offsets import commit
 from penstock.gateway.peer_rpc.coordinators import ask_group, list_groups
@@ -64,6 +64,9 @@ _NOT_A_MEMBER: Final = (
     ErrorCode.REBALANCE_IN_PROGRESS,
 )
 """Errors for a commit by a client that is not a member of a group with members."""
+
+
+ROUTES = Routes("groups")
 
 
 class GroupListing(msgspec.Struct):
@@ -123,7 +126,7 @@ class GroupLag(msgspec.Struct):
     partitions: list[PartitionLag]
 
 
-_PLACE: Final = one_of("earliest", "latest", MOMENT)
+_RESET_TARGET: Final = one_of("earliest", "latest", MOMENT)
 
 
 class ResetOffsetsRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -132,7 +135,7 @@ class ResetOffsetsRequest(msgspec.Struct, forbid_unknown_fields=True):
     topic: TopicName
     to: (
         Annotated[int, Meta(ge=0)]
-        | Annotated[str, Meta(max_length=64, extra_json_schema={"pattern": _PLACE})]
+        | Annotated[str, Meta(max_length=64, extra_json_schema={"pattern": _RESET_TARGET})]
     )
     """`earliest`, `latest`, an offset as a number, or a time as text: ISO 8601, or milliseconds since 1970."""
     partition: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
@@ -166,6 +169,23 @@ def _absent(group: str) -> KafkaError:
 # -- listing and describing ------------------------------------------------------------------------------------
 
 
+@ROUTES.add(
+    "GET",
+    "/groups",
+    "List groups in order of name.",
+    query=(
+        Query("after", str, "Only names after this one, in order.", max=GROUP_CHARS_MAX),
+        Query("limit", int, "Maximum number of groups.", default=LISTED, min=1, max=LISTED_MAX),
+        Query(
+            "state",
+            str,
+            "Only groups in this state. Lower case works too.",
+            one_of=(*_STATES, *map(str.lower, _STATES)),
+        ),
+        Query("type", str, "Only groups of this protocol.", one_of=("classic", "consumer")),
+    ),
+    answer=GroupList,
+)
 def _list(gateway: Any, request: Request) -> Steps[Response]:
     context: Context = gateway.context
     after, limit = request.query["after"], request.query["limit"]
@@ -193,10 +213,33 @@ def _list(gateway: Any, request: Request) -> Steps[Response]:
     return json(GroupList(rows, rows[-1].group if len(found) > limit else None))
 
 
+@ROUTES.add(
+    "GET", "/groups/{group}", "Describe a group and its members.", answer=GroupDescription, errors=(404,)
+)
 def _describe(gateway: Any, request: Request) -> Steps[Response]:
     group = _allowed(gateway.context, request, Operation.DESCRIBE)
     described = yield from _find(gateway.context, group)
     return json(described)
+
+
+@ROUTES.add(
+    "DELETE",
+    "/groups/{group}",
+    "Delete a group that has no members, with its committed offsets.",
+    answer=DeleteGroupResponse,
+    errors=(404, 409),
+)
+def _delete(gateway: Any, request: Request) -> Steps[Response]:
+    context: Context = gateway.context
+    group = _allowed(context, request, Operation.DELETE)
+    reply = yield from ask_group(context, group, DeleteGroups((group,)))
+    code = reply.groups[0].code if reply.groups else reply.code
+    if code is ErrorCode.GROUP_ID_NOT_FOUND or OFFSETS_TOPIC not in context.image.topics:
+        raise _absent(group)
+    if code is ErrorCode.NON_EMPTY_GROUP:
+        raise KafkaError(f"group {group!r} has members. Only an empty group can be deleted.", code)
+    _check(code, f"group {group!r} could not be deleted")
+    return json(DeleteGroupResponse())
 
 
 def _allowed(context: Context, request: Request, operation: Operation) -> str:
@@ -262,6 +305,7 @@ def _classic_member(member: DescribedMember, protocol_type: str) -> MemberDescri
 # -- lag -------------------------------------------------------------------------------------------------------
 
 
+@ROUTES.add("GET", "/groups/{group}/lag", "Lag of a group, by partition.", answer=GroupLag, errors=(404,))
 def _lag(gateway: Any, request: Request) -> Steps[Response]:
     context: Context = gateway.context
     group = _allowed(context, request, Operation.DESCRIBE)
@@ -277,10 +321,10 @@ def _lag(gateway: Any, request: Request) -> Steps[Response]:
         for each in sorted({*committed, *members})
         if context.authorize(request.session, Operation.DESCRIBE, AclResourceType.TOPIC, each.topic)
     ]
-    places = yield from _places(context, names)
+    led = yield from _led_partitions(context, names)
     rows = []
     for count, name in enumerate(names, 1):
-        rows.append(_row(name, places.get(name), committed.get(name), members.get(name)))
+        rows.append(_row(name, led.get(name), committed.get(name), members.get(name)))
         if count % PARTITIONS_A_TURN == 0:
             yield next_tick(context.world)
     return json(GroupLag(group, described.state, sum(row.lag or 0 for row in rows), rows))
@@ -293,26 +337,26 @@ def _assigned(members: Iterable[MemberDescription]) -> Iterator[tuple[TopicParti
                 yield TopicPartition(topic, number), member.member_id
 
 
-def _places(
+def _led_partitions(
     context: Context, names: Iterable[TopicPartition]
 ) -> Steps[dict[TopicPartition, RoutedPartition]]:
     """Those of the partitions that are there and have a leader."""
     found = {}
     for name in names:
-        placed = context.image.partition(*name)
-        if placed is not None and placed.leader >= 0:
+        known = context.image.partition(*name)
+        if known is not None and known.leader >= 0:
             found[name] = find_partition(context, *name)
     yield from look_up_bounds(context, list(found.values()))
     return found
 
 
 def _row(
-    name: TopicPartition, place: RoutedPartition | None, committed: Offset | None, member: str | None
+    name: TopicPartition, partition: RoutedPartition | None, committed: Offset | None, member: str | None
 ) -> PartitionLag:
-    end = None if place is None else place.high_watermark
+    end = None if partition is None else partition.high_watermark
     lag = None
-    if place is not None and end is not None:
-        lag = max(end - (place.log_start if committed is None else committed), 0)
+    if partition is not None and end is not None:
+        lag = max(end - (partition.log_start if committed is None else committed), 0)
     return PartitionLag(name.topic, name.partition, committed, end, lag, member)
 
 
@@ -330,6 +374,14 @@ def _moment(text: str) -> TimestampMs:
     return parse_moment("to", text)
 
 
+@ROUTES.add(
+    "POST",
+    "/groups/{group}/offsets",
+    "Reset the committed offsets of a group that has no members: to an offset, a time, `earliest` or `latest`.",
+    body=ResetOffsetsRequest,
+    answer=ResetOffsetsResponse,
+    errors=(404, 409),
+)
 def _move(gateway: Any, request: Request) -> Steps[Response]:
     context: Context = gateway.context
     group = _allowed(context, request, Operation.READ)
@@ -337,7 +389,7 @@ def _move(gateway: Any, request: Request) -> Steps[Response]:
     allow(context, request.session, Operation.READ, AclResourceType.TOPIC, wanted.topic)
     topic = find_topic(context, wanted.topic)
     numbers = sorted(topic.partitions) if wanted.partition is None else [wanted.partition]
-    places = [find_partition(context, topic.name, number) for number in numbers]
+    partitions = [find_partition(context, topic.name, number) for number in numbers]
     match wanted.to:
         case int(offset):
             ends = RangeQuery(offset=offset)
@@ -347,8 +399,8 @@ def _move(gateway: Any, request: Request) -> Steps[Response]:
             ends = RangeQuery(from_end=0)
         case text:
             ends = RangeQuery(since_ms=_moment(text))
-    ranges = yield from resolve(context, places, ends)
-    moved = {each.place.number: each.start for each in ranges}
+    ranges = yield from resolve(context, partitions, ends)
+    moved = {each.partition.number: each.start for each in ranges}
     try:
         yield from commit(context, group, topic, moved)
     except KafkaError as error:
@@ -356,76 +408,3 @@ def _move(gateway: Any, request: Request) -> Steps[Response]:
             raise HttpError(409, "non_empty_group", str(error)) from error
         raise
     return json(ResetOffsetsResponse(group, topic.name, [PartitionOffset(*each) for each in moved.items()]))
-
-
-def _delete(gateway: Any, request: Request) -> Steps[Response]:
-    context: Context = gateway.context
-    group = _allowed(context, request, Operation.DELETE)
-    reply = yield from ask_group(context, group, DeleteGroups((group,)))
-    code = reply.groups[0].code if reply.groups else reply.code
-    if code is ErrorCode.GROUP_ID_NOT_FOUND or OFFSETS_TOPIC not in context.image.topics:
-        raise _absent(group)
-    if code is ErrorCode.NON_EMPTY_GROUP:
-        raise KafkaError(f"group {group!r} has members. Only an empty group can be deleted.", code)
-    _check(code, f"group {group!r} could not be deleted")
-    return json(DeleteGroupResponse())
-
-
-ROUTES = (
-    Route(
-        "GET",
-        "/groups",
-        _list,
-        "groups",
-        "List groups in order of name.",
-        query=(
-            Query("after", str, "Only names after this one, in order.", max=GROUP_CHARS_MAX),
-            Query("limit", int, "Maximum number of groups.", default=LISTED, min=1, max=LISTED_MAX),
-            Query(
-                "state",
-                str,
-                "Only groups in this state. Lower case works too.",
-                one_of=(*_STATES, *map(str.lower, _STATES)),
-            ),
-            Query("type", str, "Only groups of this protocol.", one_of=("classic", "consumer")),
-        ),
-        answer=GroupList,
-    ),
-    Route(
-        "GET",
-        "/groups/{group}",
-        _describe,
-        "groups",
-        "Describe a group and its members.",
-        answer=GroupDescription,
-        errors=(404,),
-    ),
-    Route(
-        "DELETE",
-        "/groups/{group}",
-        _delete,
-        "groups",
-        "Delete a group that has no members, with its committed offsets.",
-        answer=DeleteGroupResponse,
-        errors=(404, 409),
-    ),
-    Route(
-        "GET",
-        "/groups/{group}/lag",
-        _lag,
-        "groups",
-        "Lag of a group, by partition.",
-        answer=GroupLag,
-        errors=(404,),
-    ),
-    Route(
-        "POST",
-        "/groups/{group}/offsets",
-        _move,
-        "groups",
-        "Reset the committed offsets of a group that has no members: to an offset, a time, `earliest` or `latest`.",
-        body=ResetOffsetsRequest,
-        answer=ResetOffsetsResponse,
-        errors=(404, 409),
-    ),
-)

@@ -4,7 +4,7 @@ import msgspec
 
 from penstock import __version__
 from penstock.base.steps import Steps
-from penstock.gateway.http.protocol.messages import Answer, Query, Request, Response, Route, json
+from penstock.gateway.http.protocol.messages import Answer, Query, Request, Response, Routes, json
 from penstock.gateway.http.protocol.negotiation import preferred
 from penstock.gateway.shared.exposition import OPEN_METRICS, TEXT
 from penstock.gateway.shared.health import (
@@ -18,6 +18,9 @@ from penstock.gateway.shared.health import (
 from penstock.gateway.shared.metrics_page import collect
 
 OK, DEGRADED, UNAVAILABLE = "ok", "degraded", "unavailable"
+
+
+ROUTES = Routes("operations")
 
 
 class Live(msgspec.Struct):
@@ -50,6 +53,14 @@ class Health(msgspec.Struct):
     """What an operator should know. Warnings do not change `status`."""
 
 
+@ROUTES.add(
+    "GET",
+    "/health",
+    "Health of this node and of its cluster. 503 if this node is not ready; 200 with status `degraded` if another "
+    "broker is down or partitions lack replicas.",
+    answer=Health,
+    errors=(503,),
+)
 def health(node: ObservedNode, _: Request) -> Steps[Answer]:
     context = node.context
     here = yield from problems(node)
@@ -68,10 +79,18 @@ def health(node: ObservedNode, _: Request) -> Steps[Answer]:
     return _answer(answer, here)
 
 
+@ROUTES.add("GET", "/health/live", "Liveness: 200 whenever the node answers.", answer=Live)
 def live(_node: ObservedNode, _: Request) -> Answer:
     return json(Live(OK))
 
 
+@ROUTES.add(
+    "GET",
+    "/health/ready",
+    "Readiness: 200 if this node can do all of its work, otherwise 503 with the reasons.",
+    answer=Ready,
+    errors=(503,),
+)
 def ready(node: ObservedNode, _: Request) -> Steps[Answer]:
     found = yield from problems(node)
     return _answer(Ready(UNAVAILABLE if found else OK, found), found)
@@ -85,33 +104,16 @@ def _answer(answer: Health | Ready, found: list[Problem]) -> Answer:
     return json({"error": error, **msgspec.structs.asdict(answer)}, 503)
 
 
-_HEALTH = (
-    Route(
-        "GET",
-        "/health",
-        health,
-        "operations",
-        "Health of this node and of its cluster. 503 if this node is not ready; 200 with status `degraded` if another "
-        "broker is down or partitions lack replicas.",
-        answer=Health,
-        errors=(503,),
-    ),
-    Route("GET", "/health/live", live, "operations", "Liveness: 200 whenever the node answers.", answer=Live),
-    Route(
-        "GET",
-        "/health/ready",
-        ready,
-        "operations",
-        "Readiness: 200 if this node can do all of its work, otherwise 503 with the reasons.",
-        answer=Ready,
-        errors=(503,),
-    ),
-)
-
-
 _METRICS_FORMATS = (TEXT, OPEN_METRICS)
 
 
+@ROUTES.add(
+    "GET",
+    "/metrics",
+    "Metrics of this node in Prometheus text format or OpenMetrics.",
+    query=(Query("partitions", bool, "Include metrics of each partition.", default=False),),
+    content_types=_METRICS_FORMATS,
+)
 def metrics(node: ObservedNode, request: Request) -> Steps[Answer]:
     wanted = preferred(request.headers.get("accept", ""), _METRICS_FORMATS)
     page = yield from collect(
@@ -121,26 +123,3 @@ def metrics(node: ObservedNode, request: Request) -> Steps[Answer]:
         by_partition=request.query["partitions"],
     )
     return Response(200, page.encoded(), page.content_type)
-
-
-_METRICS = (
-    Route(
-        "GET",
-        "/metrics",
-        metrics,
-        "operations",
-        "Metrics of this node in Prometheus text format or OpenMetrics.",
-        query=(
-            Query(
-                "partitions",
-                bool,
-                "Include metrics of each partition.",
-                default=False,
-            ),
-        ),
-        content_types=_METRICS_FORMATS,
-    ),
-)
-
-
-ROUTES = (*_HEALTH, *_METRICS)

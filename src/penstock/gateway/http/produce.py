@@ -12,7 +12,7 @@ from msgspec.json import Encoder
 from penstock.base.errors import KafkaError
 from penstock.base.promise import Promise
 from penstock.gateway.http.protocol.errors import ErrorInfo, error_response, topic_error
-from penstock.gateway.http.protocol.messages import Answer, Request, Response, Route
+from penstock.gateway.http.protocol.messages import Answer, Request, Response, Routes
 from penstock.gateway.http.protocol.parameters import TOPIC_NAME
 from penstock.gateway.idempotency import IDEMPOTENCY_KEY_BYTES_MAX
 from penstock.gateway.shared.producer import NewRecord, RecordPosition, RecordResult
@@ -47,6 +47,9 @@ Base64: TypeAlias = Annotated[
         }
     ),
 ]
+
+
+ROUTES = Routes("records")
 
 
 class ProduceHeader(Struct, forbid_unknown_fields=True):
@@ -116,6 +119,14 @@ ProduceBody: TypeAlias = (
 )
 
 
+@ROUTES.add(
+    "POST",
+    "/produce",
+    "Produce a record or a list of records. The response is sent when they are durable (`acks=all`).",
+    body=ProduceBody,
+    answer=RecordMetadata | list[ProduceResult],
+    errors=(404, 409),
+)
 def produce(gateway: "Gateway", request: Request) -> Promise[Answer]:
     body: ProduceRecord | list[ProduceRecord] = request.body
     answer: Promise[Answer] = Promise()
@@ -167,17 +178,3 @@ def _row(topic: str, result: RecordResult) -> ProduceResult:
     if result.error is not None:
         return ProduceResult(topic, error=ErrorInfo(result.error.code.name.lower(), str(result.error)))
     return ProduceResult(topic, result.partition, result.offset)
-
-
-ROUTES = (
-    Route(
-        "POST",
-        "/produce",
-        produce,
-        "records",
-        "Produce a record or a list of records. The response is sent when they are durable (`acks=all`).",
-        body=ProduceBody,
-        answer=RecordMetadata | list[ProduceResult],
-        errors=(404, 409),
-    ),
-)

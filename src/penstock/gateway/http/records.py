@@ -126,14 +126,16 @@ def _record_query(request: Request) -> RecordQuery:
 
 def _of_partition(gateway: Any, request: Request, content_type: str) -> Steps[Answer]:
     context: Context = gateway.context
-    place = partition_in(context, request, Operation.READ)
+    partition = partition_in(context, request, Operation.READ)
     asked = _record_query(request)
-    ranges = yield from resolve(context, [place], asked.ends)
+    ranges = yield from resolve(context, [partition], asked.ends)
     if content_type == JSON:
         page = yield from _page(context, gateway.fair_queue, ranges, asked)
-        following = page.next or (place.number, ranges[-1].stop)
+        following = page.next or (partition.number, ranges[-1].stop)
         return json(
-            PartitionRecords(place.topic, place.number, page.records, following[1], place.last_stable)
+            PartitionRecords(
+                partition.topic, partition.number, page.records, following[1], partition.last_stable
+            )
         )
     return (yield from _other_forms(gateway, request, content_type, ranges, asked))
 
@@ -143,8 +145,8 @@ def _of_topic(gateway: Any, request: Request, content_type: str) -> Steps[Answer
     topic = topic_in(context, request, Operation.READ)
     asked = _record_query(request)
     start = _start(request.query["start"])
-    places = [find_partition(context, topic.name, number) for number in sorted(topic.partitions)]
-    ranges = yield from resolve(context, places, asked.ends)
+    partitions = [find_partition(context, topic.name, number) for number in sorted(topic.partitions)]
+    ranges = yield from resolve(context, partitions, asked.ends)
     if start is not None:
         ranges = _from_start(ranges, *start)
     if content_type == JSON:
@@ -161,18 +163,18 @@ def _start(text: str | None) -> tuple[int, Offset] | None:
     return int(partition), int(offset)
 
 
-def _from_start(ranges: list[OffsetRange], partition: int, offset: Offset) -> list[OffsetRange]:
-    """What is left from a place on."""
-    left = [each for each in ranges if each.place.number >= partition]
-    if left and left[0].place.number == partition:
+def _from_start(ranges: list[OffsetRange], number: int, offset: Offset) -> list[OffsetRange]:
+    """The ranges from an offset of a partition on."""
+    left = [each for each in ranges if each.partition.number >= number]
+    if left and left[0].partition.number == number:
         first = left[0]
-        if offset < first.place.log_start:
+        if offset < first.partition.log_start:
             raise KafkaError(
-                f"start is {offset}, and {first.place.name} begins at {first.place.log_start}",
+                f"start is {offset}, and {first.partition.name} begins at {first.partition.log_start}",
                 ErrorCode.OFFSET_OUT_OF_RANGE,
             )
         start = max(first.start, offset)
-        left[0] = OffsetRange(first.place, start, max(start, first.stop))
+        left[0] = OffsetRange(first.partition, start, max(start, first.stop))
     return left
 
 
@@ -185,10 +187,10 @@ class Page(NamedTuple):
     """Partition and offset of the first record that did not fit."""
 
 
-def _shown(place: RoutedPartition, records: list[Record], asked: RecordQuery) -> list[JsonRecord]:
-    shown = show(place.number, records, asked.decoding)
+def _shown(partition: RoutedPartition, records: list[Record], asked: RecordQuery) -> list[JsonRecord]:
+    shown = show(partition.number, records, asked.decoding)
     if asked.columns is not None:
-        show_some(place.topic, shown, asked.columns)
+        show_some(partition.topic, shown, asked.columns)
     return shown
 
 
@@ -199,7 +201,7 @@ def _page(
     bytes_left = min(asked.bytes_max or PAGE_BYTES, PAGE_BYTES_MAX)
     shown: list[JsonRecord] = []
     for each in ranges:
-        walk, number = RoutedWalk(context, *each), each.place.number
+        walk, number = RoutedWalk(context, *each), each.partition.number
         try:
             while not walk.is_over:
                 if left <= 0 or bytes_left <= 0:
@@ -214,7 +216,7 @@ def _page(
                         break
                     bytes_left -= cost
                     fitting += 1
-                shown += _shown(each.place, records[:fitting], asked)
+                shown += _shown(each.partition, records[:fitting], asked)
                 left -= fitting
                 if fitting < len(records):
                     return Page(shown, (number, records[fitting].offset))
@@ -248,7 +250,7 @@ def _lines(
                 yield from walk.prepare()
                 records = walk.some(left)
                 if records:
-                    lines = _encode_lines(_shown(each.place, records, asked))
+                    lines = _encode_lines(_shown(each.partition, records, asked))
                     left -= len(records)
                     bytes_left -= len(lines)
                     out.write(lines)
@@ -266,7 +268,7 @@ def _file(
     words = (tuple(request.path.items()), tuple(request.query.items()))
     reader = (peer, request.headers.get("user-agent"), content_type, *words)
     part = requested_part(request.headers, is_head=request.is_head)
-    topic_id = ranges[0].place.topic_id if ranges else b""
+    topic_id = ranges[0].partition.topic_id if ranges else b""
     wanted = gateway.exports.going_on(reader, part, topic_id)
     if wanted is None:
         spans = []
@@ -306,27 +308,27 @@ class DeleteRecordsResponse(msgspec.Struct):
 
 def _delete(gateway: Any, request: Request) -> Steps[Response]:
     context: Context = gateway.context
-    place = partition_in(context, request, Operation.DELETE)
+    partition = partition_in(context, request, Operation.DELETE)
     before = request.query["before"]
 
     def attempt() -> Steps[Offset]:
-        here = place.here
+        here = partition.here
         if here is not None:
             return delete_records(context, here, before)
-        asked = DeleteRecords(place.topic_id, place.number, before)
+        asked = DeleteRecords(partition.topic_id, partition.number, before)
         start: Offset = yield gateway.peer_rpc.send(
-            place.leader, asked, session=request.session, about=place.number
+            partition.leader, asked, session=request.session, about=partition.number
         )
         return start
 
     start = yield from retry_while_moving(context, attempt)
-    return json(DeleteRecordsResponse(place.topic, place.number, start))
+    return json(DeleteRecordsResponse(partition.topic, partition.number, start))
 
 
 # -- routes ----------------------------------------------------------------------------------------------------
 
 _TEXT_MAX = 64
-_PLACE = "^[0-9]{1,10}:[0-9]{1,18}$"
+_START_PATTERN = "^[0-9]{1,10}:[0-9]{1,18}$"
 
 _TIMES = (
     Query(
@@ -395,7 +397,7 @@ _START = Query(
     str,
     "Where to continue, as `next` of the last page has it: partition and offset, such as 1:250.",
     max=_TEXT_MAX,
-    pattern=_PLACE,
+    pattern=_START_PATTERN,
 )
 
 _TOPIC = "/topics/{topic}/records"

@@ -19,7 +19,7 @@ from penstock.gateway.http import (
     topics,
 )
 from penstock.gateway.http.protocol import openapi
-from penstock.gateway.http.protocol.messages import JSON, Request, Response, Route
+from penstock.gateway.http.protocol.messages import JSON, Request, Response, Route, Routes
 
 
 def all_routes() -> Sequence[Route]:
@@ -48,10 +48,17 @@ _page: list[bytes] = []
 """The page at /docs, after its first request."""
 
 
+ROUTES = Routes("about")
+FRONT = Routes("about")
+"""`/` redirects a browser to the docs. It is not part of the described API."""
+
+
+@ROUTES.add("GET", "/openapi.json", "The API as an OpenAPI 3.1 document.", answer=dict)
 def _openapi(_gateway: object, _request: Request) -> Response:
     return Response(200, _description())
 
 
+@ROUTES.add("GET", "/docs", "This page.", content_types=(docs_page.HTML,))
 def _docs(gateway: Any, _request: Request) -> Steps[Response]:
     if not _page:
         meanings = yield from docs_page.field_meanings(all_routes(), gateway.context.world)
@@ -59,39 +66,6 @@ def _docs(gateway: Any, _request: Request) -> Steps[Response]:
     return Response(200, _page[0], docs_page.HTML)
 
 
-ROUTES = (
-    Route(
-        "GET",
-        "/openapi.json",
-        _openapi,
-        "about",
-        "The API as an OpenAPI 3.1 document.",
-        answer=dict,
-    ),
-    Route(
-        "GET",
-        "/docs",
-        _docs,
-        "about",
-        "This page.",
-        content_types=(docs_page.HTML,),
-    ),
-)
-
-
+@FRONT.add("GET", "/", "Redirects browsers to /docs.", status=307, content_types=(docs_page.HTML, JSON))
 def _to_docs(_gateway: object, _request: Request) -> Response:
     return Response(307, b"", docs_page.HTML, headers=(("Location", "/docs"),))
-
-
-FRONT = (
-    Route(
-        "GET",
-        "/",
-        _to_docs,
-        "about",
-        "Redirects browsers to /docs.",
-        status=307,
-        content_types=(docs_page.HTML, JSON),
-    ),
-)
-"""`/` redirects a browser to the docs. It is not part of the described API."""

@@ -18,7 +18,7 @@ import msgspec
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset, Uuid
 from penstock.base.steps import Steps
-from penstock.gateway.http.protocol.messages import Answer, HttpError, Out, Query, Request, Route, Stream
+from penstock.gateway.http.protocol.messages import Answer, HttpError, Out, Query, Request, Routes, Stream
 from penstock.gateway.http.protocol.parameters import topic_in
 from penstock.gateway.peer_rpc.retry import is_alone
 from penstock.gateway.peer_rpc.routed_partition import RoutedPartition, find_partition, look_up_bounds
@@ -53,6 +53,44 @@ _DIGITS_MAX = 18
 _encode = msgspec.json.Encoder().encode
 
 
+ROUTES = Routes("records")
+
+
+@ROUTES.add(
+    "GET",
+    "/topics/{topic}/tail",
+    "Stream records as server-sent events. A client that reconnects with `Last-Event-ID` misses none.",
+    query=(
+        Query(
+            "from",
+            str,
+            "Where to start: `earliest`, `latest`, or an offset of the one `partition`. "
+            "`beginning` and `end` are other names of the first two.",
+            default="latest",
+            max=20,
+            pattern="^(earliest|latest|beginning|end|[0-9]{1,18})$",
+        ),
+        Query("partition", int, "Only this partition. Default: all of the topic.", min=0, max=2**31 - 1),
+        Query(
+            "decode",
+            str,
+            "How keys and values are shown: as base64, as text, or values as JSON and keys as text.",
+            default="base64",
+            one_of=DECODINGS,
+        ),
+        Query("max_events", int, "End after this many records.", min=1, max=2**62),
+        Query(
+            "wait_ms",
+            int,
+            "End when no record arrives for this long; 0 sends the records that exist. "
+            "By default the stream does not end.",
+            min=0,
+            max=WAIT_MS_MAX,
+        ),
+    ),
+    errors=(404, 409),
+    content_types=(EVENTS,),
+)
 def _tail(gateway: Any, request: Request) -> Answer | Steps[Answer]:
     context: Context = gateway.context
     topic = topic_in(context, request, Operation.READ)
@@ -233,44 +271,3 @@ class Tail:
             self._ids[number] = b"%d:%d" % (number, record.offset)
             parts.append(b"id: %s\ndata: %s\n\n" % (self._id, _encode(shown)))
         return b"".join(parts)
-
-
-ROUTES = (
-    Route(
-        "GET",
-        "/topics/{topic}/tail",
-        _tail,
-        "records",
-        "Stream records as server-sent events. A client that reconnects with `Last-Event-ID` misses none.",
-        query=(
-            Query(
-                "from",
-                str,
-                "Where to start: `earliest`, `latest`, or an offset of the one `partition`. "
-                "`beginning` and `end` are other names of the first two.",
-                default="latest",
-                max=20,
-                pattern="^(earliest|latest|beginning|end|[0-9]{1,18})$",
-            ),
-            Query("partition", int, "Only this partition. Default: all of the topic.", min=0, max=2**31 - 1),
-            Query(
-                "decode",
-                str,
-                "How keys and values are shown: as base64, as text, or values as JSON and keys as text.",
-                default="base64",
-                one_of=DECODINGS,
-            ),
-            Query("max_events", int, "End after this many records.", min=1, max=2**62),
-            Query(
-                "wait_ms",
-                int,
-                "End when no record arrives for this long; 0 sends the records that exist. "
-                "By default the stream does not end.",
-                min=0,
-                max=WAIT_MS_MAX,
-            ),
-        ),
-        errors=(404, 409),
-        content_types=(EVENTS,),
-    ),
-)

@@ -10,7 +10,7 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import uuid_text
 from penstock.base.steps import Steps, next_tick
 from penstock.gateway.http.protocol.errors import topic_error
-from penstock.gateway.http.protocol.messages import HttpError, Query, Request, Response, Route, json
+from penstock.gateway.http.protocol.messages import HttpError, Query, Request, Response, Routes, json
 from penstock.gateway.http.protocol.parameters import TopicName, topic_in
 from penstock.gateway.http.protocol.settings_json import TopicSettings, check_in_sync, new_texts
 from penstock.gateway.peer_rpc.messages import Bounds
@@ -42,6 +42,9 @@ PARTITIONS_A_TURN: Final = 500
 PARTITIONS_OF_A_TOPIC_MAX: Final = 2**31 - 1
 REPLICAS_MAX: Final = 2**15 - 1
 """As the protocol counts them."""
+
+
+ROUTES = Routes("topics")
 
 
 class TopicListing(msgspec.Struct):
@@ -108,6 +111,17 @@ class DeleteTopicResponse(msgspec.Struct):
     status: str = "deleted"
 
 
+@ROUTES.add(
+    "GET",
+    "/topics",
+    "List topics in order of name.",
+    query=(
+        Query("after", str, "Only names after this one, in order.", max=NAME_LENGTH_MAX),
+        Query("limit", int, "Maximum number of topics.", default=LISTED, min=1, max=LISTED_MAX),
+        Query("internal", bool, "Include internal topics, such as `__consumer_offsets`.", default=False),
+    ),
+    answer=TopicList,
+)
 def _list(gateway: Any, request: Request) -> Response:
     context: Context = gateway.context
     after, limit, internal = request.query["after"], request.query["limit"], request.query["internal"]
@@ -134,6 +148,15 @@ def _listed(topic: Topic) -> TopicListing:
     )
 
 
+@ROUTES.add(
+    "POST",
+    "/topics",
+    "Create a topic.",
+    body=CreateTopicRequest,
+    answer=TopicListing,
+    status=201,
+    errors=(409,),
+)
 def _create(gateway: Any, request: Request) -> Steps[Response]:
     context: Context = gateway.context
     wanted: CreateTopicRequest = request.body
@@ -170,6 +193,13 @@ def check_settings(result: Result) -> None:
         raise HttpError(409, "invalid_config", result.message or "the configs contradict each other")
 
 
+@ROUTES.add(
+    "GET",
+    "/topics/{topic}",
+    "Describe a topic and its partitions: leaders, replicas, offsets and sizes.",
+    answer=TopicDescription,
+    errors=(404,),
+)
 def _describe(gateway: Any, request: Request) -> Steps[Response]:
     context: Context = gateway.context
     topic = topic_in(context, request, Operation.DESCRIBE)
@@ -188,12 +218,12 @@ def _described(context: Context, topic: Topic) -> Steps[Response]:
 
 def _elsewhere(context: Context, topic: Topic) -> Steps[dict[int, Bounds]]:
     """What others say of the partitions that they lead; nothing of those whose leader does not answer."""
-    places = [
+    partitions = [
         RoutedPartition(context, topic.name, topic.id, number)
         for number, placed in topic.partitions.items()
         if placed.leader not in (context.node_id, NO_LEADER)
     ]
-    looked = yield from look_up_bounds(context, places, is_patient=False)
+    looked = yield from look_up_bounds(context, partitions, is_patient=False)
     return {each.number: bounds for each, bounds in looked.items()}
 
 
@@ -215,6 +245,14 @@ def _partition(context: Context, topic: Topic, number: int, away: Bounds | None)
     return row
 
 
+@ROUTES.add(
+    "PATCH",
+    "/topics/{topic}",
+    "Add partitions to a topic.",
+    body=CreatePartitionsRequest,
+    answer=TopicDescription,
+    errors=(404, 409),
+)
 def _change(gateway: Any, request: Request) -> Steps[Response]:
     context: Context = gateway.context
     topic = topic_in(context, request, Operation.ALTER)
@@ -225,6 +263,13 @@ def _change(gateway: Any, request: Request) -> Steps[Response]:
     return (yield from _described(context, find_topic(context, topic.name)))
 
 
+@ROUTES.add(
+    "DELETE",
+    "/topics/{topic}",
+    "Delete a topic with all of its records.",
+    answer=DeleteTopicResponse,
+    errors=(404, 409),
+)
 def _delete(gateway: Any, request: Request) -> Steps[Response]:
     context: Context = gateway.context
     topic = topic_in(context, request, Operation.DELETE)
@@ -237,59 +282,3 @@ def _delete(gateway: Any, request: Request) -> Steps[Response]:
     [deleted] = yield from decide(context, DeleteTopics((topic.name,)))
     check(deleted.result, f"topic {topic.name!r} could not be deleted")
     return json(DeleteTopicResponse())
-
-
-ROUTES = (
-    Route(
-        "GET",
-        "/topics",
-        _list,
-        "topics",
-        "List topics in order of name.",
-        query=(
-            Query("after", str, "Only names after this one, in order.", max=NAME_LENGTH_MAX),
-            Query("limit", int, "Maximum number of topics.", default=LISTED, min=1, max=LISTED_MAX),
-            Query("internal", bool, "Include internal topics, such as `__consumer_offsets`.", default=False),
-        ),
-        answer=TopicList,
-    ),
-    Route(
-        "POST",
-        "/topics",
-        _create,
-        "topics",
-        "Create a topic.",
-        body=CreateTopicRequest,
-        answer=TopicListing,
-        status=201,
-        errors=(409,),
-    ),
-    Route(
-        "GET",
-        "/topics/{topic}",
-        _describe,
-        "topics",
-        "Describe a topic and its partitions: leaders, replicas, offsets and sizes.",
-        answer=TopicDescription,
-        errors=(404,),
-    ),
-    Route(
-        "PATCH",
-        "/topics/{topic}",
-        _change,
-        "topics",
-        "Add partitions to a topic.",
-        body=CreatePartitionsRequest,
-        answer=TopicDescription,
-        errors=(404, 409),
-    ),
-    Route(
-        "DELETE",
-        "/topics/{topic}",
-        _delete,
-        "topics",
-        "Delete a topic with all of its records.",
-        answer=DeleteTopicResponse,
-        errors=(404, 409),
-    ),
-)

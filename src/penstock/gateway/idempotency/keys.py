@@ -25,6 +25,7 @@ from penstock.gateway.idempotency.topic_files import (
     salvage_manifest,
 )
 from penstock.gateway.idempotency.topic_keys import FAILURES_MAX, TopicKeys
+from penstock.gateway.peer_rpc.retry import is_alone
 from penstock.handlers.support.context import Context
 from penstock.metadata.configs import broker_setting
 from penstock.metadata.controller.requests import ConfigChange, ConfigOp, IncrementalAlterConfigs, Result
@@ -85,7 +86,7 @@ class IdempotencyKeys:
 
     def is_open(self, topic: Topic) -> bool:
         """Whether all keys are loaded, and the topic is marked."""
-        return (self._is_alone or self._is_marked(topic)) and self.of(topic) is not None
+        return (is_alone(self._context) or self._is_marked(topic)) and self.of(topic) is not None
 
     def begin(self, topic: Topic) -> None:
         """Start to read the topic's keys, unless they are being read."""
@@ -105,7 +106,7 @@ class IdempotencyKeys:
         keys = self._topics.get(topic.id)
         if keys is None:
             keys = self._topics[topic.id] = self._new(topic)
-        if self._is_marked(topic) or self._is_alone:
+        if self._is_marked(topic) or is_alone(self._context):
             return keys.logs.open(topic)
         opened: Promise[None] = Promise()
 
@@ -125,10 +126,6 @@ class IdempotencyKeys:
     def _mark(self, topic: Topic) -> Promise[dict[Resource, Result]]:
         mark = {Resource(ResourceType.TOPIC, topic.name): (ConfigChange(MARK, ConfigOp.SET, "true"),)}
         return self._context.controller.submit(IncrementalAlterConfigs(mark))
-
-    @property
-    def _is_alone(self) -> bool:
-        return len(self._context.image.brokers) <= 1
 
     def _new(self, topic: Topic) -> TopicKeys:
         """The keys of a topic without a manifest on this broker. If the topic is not marked, the logs that this broker
@@ -150,6 +147,7 @@ class IdempotencyKeys:
         return self._retention[1]
 
     def noted(self, count: int) -> None:
+        """The number of recent keys has changed by `count`."""
         self._recent_total += count
         if self._recent_total > RECENT_TOTAL_MAX and self._recent_total >= self._checked_at + TOTAL_CHECK:
             self._checked_at = self._recent_total
@@ -209,7 +207,7 @@ class IdempotencyKeys:
             self.world.beside(
                 partial(remove_tree, self.vfs, keys.files.directory), partial(self._removed, keys)
             )
-        if not self._is_alone:
+        if not is_alone(self._context):
             for topic in map(self._context.image.topic_by_id, self._topics):
                 if topic is not None and not self._is_marked(topic):
                     self._mark(topic)  # its keys were written while this was the only broker

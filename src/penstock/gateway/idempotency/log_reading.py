@@ -13,21 +13,22 @@ header's name.
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import LeaderEpoch, Offset, TimestampMs, Uuid
 from penstock.base.promise import Promise
 from penstock.base.world import Timer
 from penstock.gateway.idempotency.keyfile import HEADER, digest_of
-from penstock.gateway.idempotency.topic_files import Manifest, Shared, TopicFiles, sound_end
+from penstock.gateway.idempotency.topic_files import Manifest, sound_end
 from penstock.metadata.image import Topic
 from penstock.records import RecordBatch, iter_batches
 from penstock.replica import Partition
 from penstock.storage import Log
 
 if TYPE_CHECKING:
-    from penstock.gateway.idempotency.topic_keys import RecentKeys
+    from penstock.gateway.idempotency.keys import IdempotencyKeys
+    from penstock.gateway.idempotency.topic_keys import TopicKeys
 
 logger = logging.getLogger(__name__)
 
@@ -101,24 +102,11 @@ WAIT_MS_MAX = 30_000
 """How long `open` waits for the log to be read."""
 
 
-class Saver(Protocol):
-    """Saves the keys that were read: `TopicKeys`."""
-
-    files: TopicFiles
-    recent: "RecentKeys"
-
-    def save(self, then: Callable[[], None] | None = None) -> None:
-        """Save the recent keys; `then` is called when they are saved, or the attempt has failed."""
-
-    def failed(self) -> None:
-        """The keys could not be read."""
-
-
 class LogReading:
-    def __init__(self, shared: Shared, topic_id: Uuid, saver: Saver) -> None:
+    def __init__(self, shared: "IdempotencyKeys", topic_id: Uuid, topic_keys: "TopicKeys") -> None:
         self._shared = shared
         self._topic_id = topic_id
-        self._saver = saver
+        self._topic_keys = topic_keys
         self.without: dict[int, tuple[LeaderEpoch, Offset]] = {}
         """Partitions without a key before the topic's first key: their leader epoch, and the offset up to which."""
         self._topic: Topic | None = None
@@ -136,7 +124,7 @@ class LogReading:
 
     @property
     def _name(self) -> str:
-        return self._saver.files.manifest.topic
+        return self._topic_keys.files.manifest.topic
 
     # -- progress --------------------------------------------------------------------------------------
 
@@ -144,7 +132,7 @@ class LogReading:
         """Whether every key in the partitions that this broker leads is known."""
         if topic is self._topic:
             return True
-        if self._saver.files.is_new or self._unread(topic):
+        if self._topic_keys.files.is_new or self._unread(topic):
             return False
         self._topic = topic
         return True
@@ -180,7 +168,7 @@ class LogReading:
             partition = self._shared.replicas.led(topic.name, number)
             if partition is None or self.has_read(partition):
                 continue
-            if partition.log.log_end == 0 and not self._saver.files.is_new:
+            if partition.log.log_end == 0 and not self._topic_keys.files.is_new:
                 self._read[number] = partition.log, partition.leader_epoch
             else:
                 unread.append(partition)
@@ -214,7 +202,7 @@ class LogReading:
             else:
                 self._read_next(topic)
 
-        files = self._saver.files
+        files = self._topic_keys.files
         if files.is_new:
             files.create(Manifest(topic.name, self._without_keys()), prepared)
         else:
@@ -283,7 +271,7 @@ class LogReading:
             else:
                 self._read_followed(number)
 
-        files = self._saver.files
+        files = self._topic_keys.files
         if files.is_new:
             files.create(Manifest(topic.name), created)
         else:
@@ -306,17 +294,17 @@ class LogReading:
 
         if error is not None:
             logger.error("idempotency keys of %s cannot be read: %s", self._name, error)
-            self._saver.failed()
+            self._topic_keys.failed()
             saved()
         else:
-            self._saver.save(saved)
+            self._topic_keys.save(saved)
 
     # -- both ------------------------------------------------------------------------------------------
 
     def _start(self, partition: Partition) -> Offset:
         """The offset to read a log from. Recent keys from there on are dropped, and read again."""
-        start = sound_end(self._saver.files.manifest, partition)
-        self._saver.recent.forget_from(partition.number, start)
+        start = sound_end(self._topic_keys.files.manifest, partition)
+        self._topic_keys.recent.forget_from(partition.number, start)
         return start
 
     def _read_on(
@@ -332,7 +320,7 @@ class LogReading:
                 self._reached.pop(number, None)
                 done(error)
                 return
-            recent = self._saver.recent
+            recent = self._topic_keys.recent
             recent.take(number, result)
             self._reached[number] = result.next_offset
             if result.next_offset >= end:
@@ -340,7 +328,7 @@ class LogReading:
                 return
             go_on = partial(self._read_on, partition, result.next_offset, end, done)
             if recent.are_many():
-                self._saver.save(go_on)
+                self._topic_keys.save(go_on)
             else:
                 go_on()
 

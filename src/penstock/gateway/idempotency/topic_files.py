@@ -14,17 +14,15 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import LeaderEpoch, Offset, TimestampMs
-from penstock.base.world import World
 from penstock.gateway.idempotency.keyfile import (
     NEVER_CUT,
     CorruptKeyFile,
-    Filters,
     KeyFile,
     KeyPlace,
     Source,
@@ -105,7 +103,7 @@ def sound_end(manifest: Manifest, partition: Partition) -> Offset:
 
 
 if TYPE_CHECKING:
-    from penstock.replica import Replicas
+    from penstock.gateway.idempotency.keys import IdempotencyKeys
 
 logger = logging.getLogger(__name__)
 
@@ -236,23 +234,10 @@ Then = Callable[[Exception | None], None]
 """Called with None when the work is done, or with its error."""
 
 
-class Shared(Protocol):
-    world: World
-    vfs: Vfs
-    replicas: "Replicas"
-    filters: Filters
-    is_stopped: bool
-
-    def retention_ms(self) -> int: ...
-
-    def noted(self, count: int) -> None:
-        """The number of recent keys has changed by `count`."""
-
-
 class TopicFiles:
     def __init__(
         self,
-        shared: Shared,
+        shared: "IdempotencyKeys",
         directory: str,
         manifest: Manifest,
         lost: Callable[[], None],

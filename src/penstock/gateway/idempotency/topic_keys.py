@@ -13,16 +13,19 @@ log deletes records. A file covers only records on disk, so it never has a key t
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import LeaderEpoch, Offset, TimestampMs, Uuid
 from penstock.base.promise import Promise
 from penstock.gateway.idempotency.keyfile import PLACE, KeyPlace, unpack_place
 from penstock.gateway.idempotency.log_reading import FoundKeys, LogReading, has_key
-from penstock.gateway.idempotency.topic_files import Manifest, Shared, TopicFiles
+from penstock.gateway.idempotency.topic_files import Manifest, TopicFiles
 from penstock.replica import ALL_IN_SYNC, Partition
 from penstock.storage import Appended
+
+if TYPE_CHECKING:
+    from penstock.gateway.idempotency.keys import IdempotencyKeys
 
 WAIT_MS_MAX = 30_000
 """How long a lookup waits for a record that is in the log but not durable."""
@@ -31,17 +34,12 @@ PartitionOffset = tuple[int, Offset]
 """Partition and offset of a record."""
 
 
-class ClaimKeeper(Protocol):
-    def let_go(self, digest: bytes, place: KeyPlace | None) -> None:
-        """Remove a settled claim; `place` is the position of its record, if that is in the log."""
-
-
 class Claim:
     """The right of one request to write the record with a key. Other requests wait until it is settled."""
 
     __slots__ = ("_digest", "_offset", "_partition", "_timestamp", "_topic_keys", "_waiting")
 
-    def __init__(self, topic_keys: "ClaimKeeper", digest: bytes) -> None:
+    def __init__(self, topic_keys: "TopicKeys", digest: bytes) -> None:
         self._topic_keys = topic_keys
         self._digest = digest
         self._partition: Partition | None = None
@@ -119,7 +117,7 @@ RECENT_LIMIT = 16 * RECENT_MAX
 
 
 class RecentKeys:
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: "IdempotencyKeys") -> None:
         self._shared = shared
         self._recent: dict[bytes, bytes] = {}
         """Digest to packed place, as in files."""
@@ -209,7 +207,13 @@ disk."""
 
 class TopicKeys:
     def __init__(
-        self, shared: Shared, topic_id: Uuid, directory: str, manifest: Manifest, *, is_new: bool = False
+        self,
+        shared: "IdempotencyKeys",
+        topic_id: Uuid,
+        directory: str,
+        manifest: Manifest,
+        *,
+        is_new: bool = False,
     ) -> None:
         """`is_new`: the manifest is not on disk yet."""
         self._shared = shared

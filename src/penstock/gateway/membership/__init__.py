@@ -1,6 +1,6 @@
 """Group members over HTTP: members without a connection, which make a call now and then.
 
-    members         join, leave, consume and commit; forwarded to the group's coordinator
+    members         join, leave, consume and commit, on the broker that coordinates the group
     http_members    sessions of these members, and the heartbeats that this broker sends for them
     rights          which member may read or commit a partition
 
@@ -9,7 +9,7 @@ Kafka clients. Between its calls the coordinator's broker sends heartbeats for i
 assigned ones, and makes it leave when its session times out.
 """
 
-from .members import Consumed, Members, MembersAnywhere
+from .members import Consumed, Members, consume_anywhere
 from .rights import Conflict
 
-__all__ = ["Conflict", "Consumed", "Members", "MembersAnywhere"]
+__all__ = ["Conflict", "Consumed", "Members", "consume_anywhere"]

@@ -1,6 +1,6 @@
 """Requests of HTTP clients to groups: join, leave, consume and commit.
 
-`Members` handles them on the broker that coordinates the group; `MembersAnywhere` forwards them to that broker. So a
+`Members` handles them on the broker that coordinates the group; other brokers forward them (`at_coordinator`). So a
 client may call any broker, and a load balancer needs no affinity.
 """
 
@@ -33,12 +33,12 @@ from penstock.gateway.peer_rpc.coordinators import at_coordinator
 from penstock.gateway.peer_rpc.messages import Assignments
 from penstock.gateway.peer_rpc.retry import retry_while_moving
 from penstock.gateway.peer_rpc.routed_partition import (
-    RoutedGrowth,
+    Growth,
     RoutedPartition,
     find_partition,
     look_up_bounds,
 )
-from penstock.gateway.shared.reading import PORTION_BYTES, Growth
+from penstock.gateway.shared.reading import PORTION_BYTES
 from penstock.gateway.shared.topics import ensure_topic, find_topic
 from penstock.handlers.consumer_groups import is_enabled
 from penstock.handlers.support.context import AclResourceType, Context, Operation, Session
@@ -77,16 +77,14 @@ class Members:
 
     # -- join and leave --------------------------------------------------------------------------------
 
-    def join(
-        self, session: Session, group: str, consumer: str, topics: Sequence[str], session_ms: int
-    ) -> Steps[Assignments]:
+    def join(self, session: Session, asked: messages.Join) -> Steps[Assignments]:
         """Join the group, or change a member's subscription; return the member's assignment. Other HTTP members revoke
         partitions at once. Partitions that a Kafka client has to revoke are assigned when it has."""
-        context = self._context
-        self._check(session, group, topics)
+        context, group, consumer = self._context, asked.group, asked.consumer
+        self._check(session, group, asked.topics)
         if not is_enabled(context):
             raise Conflict("unsupported_version", "the consumer protocol is disabled (group.version is 0)")
-        for topic in topics:
+        for topic in asked.topics:
             yield from ensure_topic(context, topic)
         coordinator = yield from self._http_members.coordinator(group)
         member = self._joining(coordinator, group, consumer)
@@ -94,8 +92,8 @@ class Members:
             group,
             member,
             client_host=client_host(session).removeprefix("/"),
-            rebalance_timeout_ms=session_ms,
-            subscribed_names=tuple(topics),
+            rebalance_timeout_ms=asked.session_ms,
+            subscribed_names=asked.topics,
         )
         self._http_members.follow(group)
         self._http_members.renew(group, consumer)
@@ -121,8 +119,9 @@ class Members:
             )
         return ConsumerMember(consumer)
 
-    def leave(self, session: Session, group: str, consumer: str) -> Steps[None]:
+    def leave(self, session: Session, asked: messages.Leave) -> Steps[None]:
         """Leave the group. The member's partitions are assigned to others when this returns."""
+        group, consumer = asked.group, asked.consumer
         self._check(session, group)
         coordinator = yield from self._http_members.coordinator(group)
         member = member_of(coordinator.find(group), consumer)
@@ -148,44 +147,37 @@ class Members:
 
     # -- reading ---------------------------------------------------------------------------------------
 
-    def consume(
-        self,
-        session: Session,
-        group: str,
-        consumer: str | None,
-        topic: str,
-        number: int,
-        records_max: int,
-        wait_ms: int,
-    ) -> Steps[Consumed]:
+    def consume(self, session: Session, asked: messages.Consume) -> Steps[Consumed]:
         """Records from the group's committed offset, as soon as there are any, or none after `wait_ms`."""
-        self._check(session, group, (topic,))
+        group, consumer = asked.group, asked.consumer
+        self._check(session, group, (asked.topic,))
         self._http_members.renew(group, consumer)
-        find_partition(self._context, topic, number)
+        find_partition(self._context, asked.topic, asked.partition)
         coordinator = yield from self._http_members.coordinator(group)
         with self._http_members.in_call(group, consumer):
-            yield from self._check_reader(coordinator, group, consumer, topic, number)
-            offset = yield from self._position(group, topic, number)
-            return (yield from self._read(group, consumer, topic, number, offset, records_max, wait_ms))
+            yield from self._check_reader(coordinator, asked)
+            offset = yield from self._position(asked)
+            return (yield from self._read(asked, offset))
 
     def _check_reader(
-        self, coordinator: GroupCoordinator, group: str, consumer: str | None, topic: str, number: int
+        self, coordinator: GroupCoordinator, asked: messages.Consume | messages.Commit
     ) -> Steps[None]:
         """Send one more heartbeat before the member is rejected: partitions may have been added since the last one."""
         image = self._context.image
         try:
-            check_reader(coordinator, image, group, consumer, topic, number)
+            check_reader(coordinator, image, asked)
         except Conflict:
-            member = member_of(coordinator.find(group), consumer)
+            member = member_of(coordinator.find(asked.group), asked.consumer)
             if member is None:
                 raise
-            reply = self._http_members.send_heartbeat(group, member)
-            replies = [reply, *(yield from self._http_members.settled(group))]
-            check_reader(coordinator, image, group, consumer, topic, number)
+            reply = self._http_members.send_heartbeat(asked.group, member)
+            replies = [reply, *(yield from self._http_members.settled(asked.group))]
+            check_reader(coordinator, image, asked)
             yield from self._committed(replies)
 
-    def _position(self, group: str, topic: str, number: int) -> Steps[Offset]:
-        wanted = WantedOffset(topic, number, find_topic(self._context, topic).id)
+    def _position(self, asked: messages.Consume) -> Steps[Offset]:
+        group = asked.group
+        wanted = WantedOffset(asked.topic, asked.partition, find_topic(self._context, asked.topic).id)
         reply = yield self._context.groups.handle(group, OffsetFetch(group, (wanted,), require_stable=True))
         code = reply.code if reply.code is not ErrorCode.NONE else reply.offsets[0].code
         if code is not ErrorCode.NONE:
@@ -193,24 +185,15 @@ class Members:
         offset: Offset = reply.offsets[0].offset
         return offset
 
-    def _read(
-        self,
-        group: str,
-        consumer: str | None,
-        topic: str,
-        number: int,
-        offset: Offset,
-        records_max: int,
-        wait_ms: int,
-    ) -> Steps[Consumed]:
+    def _read(self, asked: messages.Consume, offset: Offset) -> Steps[Consumed]:
         context, world = self._context, self._context.world
-        deadline_ms = world.now_ms() + wait_ms
+        deadline_ms = world.now_ms() + asked.wait_ms
         hidden = 0
         while True:
-            partition = find_partition(context, topic, number)
+            partition = find_partition(context, asked.topic, asked.partition)
             yield from look_up_bounds(context, [partition])
             before = _in_log(partition, offset)
-            records, offset = yield from _portions(context, partition, before, records_max)
+            records, offset = yield from _portions(context, partition, before, asked.records_max)
             left_ms = deadline_ms - world.now_ms()
             if records or before == offset < partition.last_stable:
                 # Without records: the log cannot be read any further, and is not read again.
@@ -222,26 +205,21 @@ class Members:
                     continue
             if left_ms <= 0:
                 return Consumed((), offset)
-            yield from self._wait(group, consumer, partition, offset, left_ms)
+            yield from self._wait(asked, partition, offset, left_ms)
 
     def _wait(
-        self, group: str, consumer: str | None, partition: RoutedPartition, offset: Offset, wait_ms: float
+        self, asked: messages.Consume, partition: RoutedPartition, offset: Offset, wait_ms: float
     ) -> Steps[None]:
         """Wait for more records, or until `wait_ms` have passed. Raises a `Conflict` if the partition is
         reassigned."""
         context = self._context
-        name, here = partition.name, partition.here
 
         def check() -> None:
-            coordinator = self._http_members.find(group)
+            coordinator = self._http_members.find(asked.group)
             if coordinator is not None:
-                check_reader(coordinator, context.image, group, consumer, name.topic, name.partition)
+                check_reader(coordinator, context.image, asked)
 
-        growth = (
-            RoutedGrowth(context, partition, wait_ms)
-            if here is None
-            else Growth(context, here, offset, wait_ms)
-        )
+        growth = Growth(context, partition, offset, wait_ms)
 
         def moved() -> None:
             try:
@@ -249,7 +227,7 @@ class Members:
             except Conflict:
                 growth.changed()
 
-        with self._http_members.watching(group, moved):
+        with self._http_members.watching(asked.group, moved):
             try:
                 yield growth
             finally:
@@ -258,18 +236,17 @@ class Members:
 
     # -- committing ------------------------------------------------------------------------------------
 
-    def commit(
-        self, session: Session, group: str, consumer: str | None, topic: str, number: int, offset: Offset
-    ) -> Steps[None]:
+    def commit(self, session: Session, asked: messages.Commit) -> Steps[None]:
         """Commit an offset in the name of the partition's owner, or of no member if the group has none."""
-        context = self._context
+        context, group, consumer = self._context, asked.group, asked.consumer
+        topic, number, offset = asked.topic, asked.partition, asked.offset
         self._check(session, group, (topic,))
         self._http_members.renew(group, consumer)
         partition = find_partition(context, topic, number)
         coordinator = yield from self._http_members.coordinator(group)
         with self._http_members.in_call(group, consumer):
             if consumer is not None and is_live(coordinator.find(group)):
-                yield from self._check_reader(coordinator, group, consumer, topic, number)
+                yield from self._check_reader(coordinator, asked)
             member = committer(coordinator, group, topic, number)
             if member is not None:
                 self._http_members.renew(group, member.member_id)
@@ -281,10 +258,10 @@ class Members:
                     ErrorCode.OFFSET_OUT_OF_RANGE,
                 )
             committed = CommittedPartition(topic, number, offset, topic_id=find_topic(context, topic).id)
-            asked = OffsetCommit(group, (committed,))
+            request = OffsetCommit(group, (committed,))
             if member is not None:
-                asked = asked._replace(member_id=member.member_id, generation=member.epoch)
-            reply = yield context.groups.handle(group, asked)
+                request = request._replace(member_id=member.member_id, generation=member.epoch)
+            reply = yield context.groups.handle(group, request)
             code = reply.code if reply.code is not ErrorCode.NONE else reply.partitions[0].code
             if code is not ErrorCode.NONE:
                 raise KafkaError(f"offset {offset} could not be committed for group {group!r}", code)
@@ -335,63 +312,16 @@ def _size(record: Record) -> int:
     )
 
 
-class MembersAnywhere:
-    def __init__(self, context: Context, here: Members) -> None:
-        self._context = context
-        self._here = here
-
-    def join(
-        self, session: Session, group: str, consumer: str, topics: Sequence[str], session_ms: int
-    ) -> Steps[Assignments]:
-        return at_coordinator(
-            self._context,
-            session,
-            group,
-            messages.Join(group, consumer, tuple(topics), session_ms),
-            lambda: self._here.join(session, group, consumer, topics, session_ms),
-        )
-
-    def leave(self, session: Session, group: str, consumer: str) -> Steps[None]:
-        return at_coordinator(
-            self._context,
-            session,
-            group,
-            messages.Leave(group, consumer),
-            lambda: self._here.leave(session, group, consumer),
-        )
-
-    def consume(
-        self,
-        session: Session,
-        group: str,
-        consumer: str | None,
-        topic: str,
-        number: int,
-        records_max: int,
-        wait_ms: int,
-    ) -> Steps[Consumed]:
-        found: Consumed | messages.ConsumedRecords = yield from at_coordinator(
-            self._context,
-            session,
-            group,
-            messages.Consume(group, consumer, topic, number, records_max, wait_ms),
-            lambda: self._here.consume(session, group, consumer, topic, number, records_max, wait_ms),
-            wait_ms,
-        )
-        if isinstance(found, Consumed):
-            return found
-        return Consumed([_record(each) for each in found.records], found.next_offset)
-
-    def commit(
-        self, session: Session, group: str, consumer: str | None, topic: str, number: int, offset: Offset
-    ) -> Steps[None]:
-        return at_coordinator(
-            self._context,
-            session,
-            group,
-            messages.Commit(group, consumer, topic, number, offset),
-            lambda: self._here.commit(session, group, consumer, topic, number, offset),
-        )
+def consume_anywhere(
+    context: Context, here: Members, session: Session, asked: messages.Consume
+) -> Steps[Consumed]:
+    """Consume at the group's coordinator. From another broker, records come in the form of messages."""
+    found: Consumed | messages.ConsumedRecords = yield from at_coordinator(
+        context, session, asked, here.consume, asked.wait_ms
+    )
+    if isinstance(found, Consumed):
+        return found
+    return Consumed([_record(each) for each in found.records], found.next_offset)
 
 
 def _record(consumed: messages.ConsumedRecord) -> Record:

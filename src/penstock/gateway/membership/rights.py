@@ -10,7 +10,7 @@ from penstock.coordinator.groups.classic.group import ClassicGroup
 from penstock.coordinator.groups.consumer.group import ConsumerGroup
 from penstock.coordinator.groups.consumer.member import ConsumerMember
 from penstock.coordinator.groups.coordinator import GroupCoordinator
-from penstock.gateway.peer_rpc.messages import Assignments, Conflict
+from penstock.gateway.peer_rpc.messages import Assignments, Commit, Conflict, Consume
 from penstock.metadata.image import ClusterImage
 
 __all__ = ["Assignments", "Conflict", "assignments_of", "check_reader", "committer", "is_live", "member_of"]
@@ -36,15 +36,9 @@ def assignments_of(member: ConsumerMember, image: ClusterImage) -> Assignments:
     return found
 
 
-def check_reader(
-    coordinator: GroupCoordinator,
-    image: ClusterImage,
-    group_id: str,
-    name: str | None,
-    topic: str,
-    partition: int,
-) -> None:
+def check_reader(coordinator: GroupCoordinator, image: ClusterImage, asked: Consume | Commit) -> None:
     """Raise a `Conflict` unless the consumer may read the partition as a member of the group now."""
+    group_id, name = asked.group, asked.consumer
     group = coordinator.find(group_id)
     if not is_live(group):
         return
@@ -56,10 +50,10 @@ def check_reader(
             "unknown_member",
             f"consumer {name!r} is not in group {group_id!r}, which has members. Join first.",
         )
-    if coordinator.owner_of(group_id, topic, partition) != name:
+    if coordinator.owner_of(group_id, asked.topic, asked.partition) != name:
         raise Conflict(
             "not_assigned",
-            f"partition {partition} of topic {topic!r} is not assigned to consumer {name!r} "
+            f"partition {asked.partition} of topic {asked.topic!r} is not assigned to consumer {name!r} "
             f"of group {group_id!r} now",
             assignments_of(member, image),
         )

@@ -74,8 +74,7 @@ class PeerRpc:
         wait_ms: int = 0,
         timeout_ms: int = ANSWER_MS_MAX,
     ) -> Promise[Any]:
-        """Resolved with the reply, or with a `Conflict`. Fails with the other broker's error, or with `PeerFailed` if
-        no answer came."""
+        """Resolved with the reply. Fails with the other broker's error, or with `PeerFailed` if no answer came."""
         connection = self.connections.to_wait() if wait_ms else None
         envelope = through_kio(
             Api.ENVELOPE,

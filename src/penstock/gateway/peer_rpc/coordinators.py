@@ -9,7 +9,6 @@ from penstock.base.promise import Promise
 from penstock.base.steps import Steps, sleep
 from penstock.coordinator.groups.requests import ListedGroup, ListGroups, ListReply, Request, refusal
 from penstock.gateway.peer_rpc.client import peer_rpc_of
-from penstock.gateway.peer_rpc.messages import Conflict
 from penstock.gateway.peer_rpc.retry import PATIENCE_MS, RETRY_MS, is_alone, retry_while_moving
 from penstock.handlers.support.context import Context, Session
 from penstock.handlers.support.internal_topics import OFFSETS_TOPIC
@@ -32,19 +31,17 @@ def coordinator_of(context: Context, group: str) -> int | None:
 
 
 def at_coordinator(
-    context: Context, session: Session, group: str, asked: Any, here: Callable[[], Steps[T]], wait_ms: int = 0
+    context: Context, session: Session, asked: Any, here: Callable[[Session, Any], Steps[T]], wait_ms: int = 0
 ) -> Steps[T]:
-    """Run `here` if this broker coordinates the group; otherwise send the request to the coordinator."""
+    """Call `here` if this broker coordinates the group of the request; otherwise send it to the coordinator."""
 
-    def attempt() -> Steps[Any]:
-        broker_id = coordinator_of(context, group)
+    def attempt() -> Steps[T]:
+        broker_id = coordinator_of(context, asked.group)
         if broker_id is None:
-            return (yield from here())
-        answer = yield peer_rpc_of(context).send(
-            broker_id, asked, session=session, about=_number(group), wait_ms=wait_ms
+            return (yield from here(session, asked))
+        answer: T = yield peer_rpc_of(context).send(
+            broker_id, asked, session=session, about=_number(asked.group), wait_ms=wait_ms
         )
-        if isinstance(answer, Conflict):
-            raise answer
         return answer
 
     return retry_while_moving(context, attempt)

@@ -1,7 +1,7 @@
 """Messages between the gateways of brokers: plain data, encoded as MessagePack.
 
     request   [kind, fields]
-    reply     [0, result]  or  [1, code, message]  or  [2, code, message, assignments]: a conflict with a group's state
+    reply     [0, result]  or  [1, code, message]  or  [2, reason, message, assignments]: a `Conflict`
 
 A broker answers a kind that it does not know with INVALID_REQUEST, so that releases can be mixed in a cluster. Fields
 are only added at the end, with a default.
@@ -21,12 +21,12 @@ Assignments: TypeAlias = Mapping[str, Sequence[int]]
 """Partitions by topic, including topics without an assigned partition."""
 
 
-class Conflict(Exception):
-    """A request that conflicts with the state of the group. HTTP clients get it as 409, with this code."""
+class Conflict(KafkaError):
+    """A request that conflicts with the state of the group. HTTP clients get 409, with the reason as the code."""
 
-    def __init__(self, code: str, message: str, assignments: Assignments | None = None) -> None:
-        super().__init__(message)
-        self.code = code
+    def __init__(self, reason: str, message: str, assignments: Assignments | None = None) -> None:
+        super().__init__(message, ErrorCode.INVALID_REQUEST)
+        self.reason = reason
         self.assignments = assignments
         """The member's current assignment; None if the request names no member of the group."""
 
@@ -263,14 +263,14 @@ def write_reply(reply: Any) -> bytes:
     return _encode((ANSWER, reply))
 
 
-def write_error(error: KafkaError | Conflict) -> bytes:
+def write_error(error: KafkaError) -> bytes:
     if isinstance(error, Conflict):
-        return _encode((CONFLICT, error.code, str(error), error.assignments))
+        return _encode((CONFLICT, error.reason, str(error), error.assignments))
     return _encode((REFUSAL, int(error.code), str(error)))
 
 
 def read_reply(request: Any, data: bytes) -> Any:
-    """The reply to a request, or a Conflict. Raises the other broker's KafkaError."""
+    """The reply to a request. Raises the other broker's error."""
     try:
         what, *parts = _envelope(data)
         match _number(what):
@@ -279,7 +279,7 @@ def read_reply(request: Any, data: bytes) -> Any:
             case 1:
                 raise KafkaError(_text(parts[1]), _code(_number(parts[0])))
             case 2:
-                return Conflict(_text(parts[0]), _text(parts[1]), _assignments(parts[2]))
+                raise Conflict(_text(parts[0]), _text(parts[1]), _assignments(parts[2]))
         raise ValueError(f"it begins with {_number(what)}, expected 0, 1 or 2")
     except (msgspec.MsgspecError, ValueError, IndexError, RecursionError) as error:
         raise KafkaError(

@@ -17,6 +17,7 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset, TimestampMs, TopicPartition, Uuid
 from penstock.base.promise import Promise
 from penstock.base.steps import Steps
+from penstock.base.world import Timer
 from penstock.client.decoding import decode, shown_batches
 from penstock.gateway.peer_rpc.client import ConnectionPool, peer_rpc_of
 from penstock.gateway.peer_rpc.messages import Bounds, BoundsResult, GetBounds
@@ -355,15 +356,20 @@ class RoutedWalk:
             records.close()
 
 
-class RoutedGrowth(Promise[bool]):
-    """As `Growth`, whichever broker leads the partition: a `DelayedFetch` that resolves when there may be more to
-    read, or after the wait."""
+class Growth(Promise[None]):
+    """A `DelayedFetch`: resolved when a partition has more to read at an offset, or may have if another broker leads
+    it; when the time is up; or when the leader changes."""
 
-    __slots__ = ("_partition", "_timer")
+    __slots__ = ("_offset", "_partition", "_timer")
 
-    def __init__(self, context: Context, partition: RoutedPartition, wait_ms: float) -> None:
+    def __init__(self, context: Context, partition: RoutedPartition, offset: Offset, wait_ms: float) -> None:
         super().__init__()
         self._partition = partition
+        self._offset = offset
+        self._timer: Timer | None = None
+        if partition.here is not None and partition.last_stable > offset:
+            self.resolve(None)
+            return
         self._timer = context.world.call_later(wait_ms, self.changed)
         partition.watch(self)
 
@@ -371,19 +377,21 @@ class RoutedGrowth(Promise[bool]):
         return id(self)
 
     def grew(self, bytes_more: int) -> None:
-        self._finish()
+        here = self._partition.here
+        if here is None or here.last_stable > self._offset:
+            self.changed()
 
     def decided(self) -> None:
-        self._finish()
+        self.grew(0)
 
     def changed(self) -> None:
-        self._finish()
-
-    def cancel(self) -> None:
-        self._timer.cancel()
-        self._partition.unwatch(self)
-
-    def _finish(self) -> None:
         if not self.is_settled:
             self.cancel()
-            self.resolve(True)
+            self.resolve(None)
+
+    def cancel(self) -> None:
+        """Stop waiting. The promise is not settled."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._partition.unwatch(self)

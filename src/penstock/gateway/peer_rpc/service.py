@@ -5,16 +5,17 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.ids import Uuid
 from penstock.base.promise import Promise
 from penstock.base.steps import RunningSteps, Steps, next_tick
 from penstock.coordinator.groups import requests as groups
 from penstock.gateway.peer_rpc import messages
-from penstock.gateway.peer_rpc.messages import Assignments, Conflict
 from penstock.gateway.shared.log_inspection import PartitionView, ViewLimits, view_partitions
 from penstock.gateway.shared.new_records import NewRecord, RecordResult
 from penstock.handlers.list_offsets import LOOKUPS_A_TURN
 from penstock.handlers.log_admin import new_start
 from penstock.handlers.support.context import Context, Session
+from penstock.metadata.image import Topic
 from penstock.replica import Partition
 
 logger = logging.getLogger(__name__)
@@ -30,10 +31,10 @@ class PeerService:
             messages.GetBounds: self._get_bounds,
             messages.View: self._view,
             messages.DeleteRecords: self._delete_records,
-            messages.Join: self._join,
-            messages.Leave: self._leave,
+            messages.Join: gateway.members.join,
+            messages.Leave: gateway.members.leave,
             messages.Consume: self._consume,
-            messages.Commit: self._commit,
+            messages.Commit: gateway.members.commit,
             groups.ListGroups: self._list_groups,
             groups.OffsetCommit: self._of_group,
             groups.OffsetFetch: self._of_group,
@@ -51,7 +52,7 @@ class PeerService:
             return answer
 
         def failed(error: Exception) -> None:
-            if not isinstance(error, KafkaError | Conflict):
+            if not isinstance(error, KafkaError):
                 logger.error("a request of another broker failed", exc_info=error)
                 error = KafkaError(f"{type(error).__name__}: {error}")
             answer.resolve(messages.write_error(error))
@@ -64,9 +65,6 @@ class PeerService:
         return answer
 
     # -- partitions ------------------------------------------------------------------------------------
-
-    def _led(self, topic_id: bytes, number: int) -> Partition:
-        return self._context.replicas.find(topic_id, number)
 
     def _write(self, session: Session, asked: messages.Write) -> Steps[list[messages.WriteResult]]:
         topic = self._context.image.topics.get(asked.topic)
@@ -86,10 +84,14 @@ class PeerService:
             for each in results
         ]
 
-    def _find_keys(self, _: Session, asked: messages.FindKeys) -> Steps[messages.KeyPlaces]:
-        topic = self._context.image.topic_by_id(asked.topic_id)
+    def _topic(self, topic_id: Uuid) -> Topic:
+        topic: Topic | None = self._context.image.topic_by_id(topic_id)
         if topic is None:
             raise KafkaError("this broker does not know the topic yet", ErrorCode.UNKNOWN_TOPIC_ID)
+        return topic
+
+    def _find_keys(self, _: Session, asked: messages.FindKeys) -> Steps[messages.KeyPlaces]:
+        topic = self._topic(asked.topic_id)
         found: messages.KeyPlaces = yield from self._gateway.producer.find_keys(topic, asked.digests)
         return found
 
@@ -97,9 +99,8 @@ class PeerService:
         looked = []
         for count, (topic_id, number) in enumerate(asked.partitions, 1):
             try:
-                looked.append(
-                    messages.BoundsResult(0, "", bounds_of(self._led(topic_id, number), asked.times))
-                )
+                partition = self._context.replicas.find(topic_id, number)
+                looked.append(messages.BoundsResult(0, "", bounds_of(partition, asked.times)))
             except KafkaError as error:
                 looked.append(messages.BoundsResult(int(error.code), str(error)))
             if count % LOOKUPS_A_TURN == 0:
@@ -107,38 +108,18 @@ class PeerService:
         return looked
 
     def _view(self, _: Session, asked: messages.View) -> Steps[list[PartitionView]]:
-        topic = self._context.image.topic_by_id(asked.topic_id)
-        if topic is None:
-            raise KafkaError("this broker does not know the topic yet", ErrorCode.UNKNOWN_TOPIC_ID)
         wanted = ViewLimits(asked.segments_max, asked.entries_max)
-        return (yield from view_partitions(self._context, topic, wanted, asked.numbers))
+        return (yield from view_partitions(self._context, self._topic(asked.topic_id), wanted, asked.numbers))
 
     def _delete_records(self, _: Session, asked: messages.DeleteRecords) -> Steps[int]:
-        return delete_records(self._context, self._led(asked.topic_id, asked.partition), asked.before)
+        partition = self._context.replicas.find(asked.topic_id, asked.partition)
+        return delete_records(self._context, partition, asked.before)
         yield  # makes this a generator; it never waits
 
     # -- groups ----------------------------------------------------------------------------------------
 
-    def _join(self, session: Session, asked: messages.Join) -> Steps[Assignments]:
-        members = self._gateway.members
-        found: Assignments = yield from members.join(
-            session, asked.group, asked.consumer, asked.topics, asked.session_ms
-        )
-        return found
-
-    def _leave(self, session: Session, asked: messages.Leave) -> Steps[None]:
-        yield from self._gateway.members.leave(session, asked.group, asked.consumer)
-
     def _consume(self, session: Session, asked: messages.Consume) -> Steps[messages.ConsumedRecords]:
-        consumed = yield from self._gateway.members.consume(
-            session,
-            asked.group,
-            asked.consumer,
-            asked.topic,
-            asked.partition,
-            asked.records_max,
-            asked.wait_ms,
-        )
+        consumed = yield from self._gateway.members.consume(session, asked)
         records = tuple(
             messages.ConsumedRecord(
                 each.offset,
@@ -150,11 +131,6 @@ class PeerService:
             for each in consumed.records
         )
         return messages.ConsumedRecords(records, consumed.next_offset)
-
-    def _commit(self, session: Session, asked: messages.Commit) -> Steps[None]:
-        yield from self._gateway.members.commit(
-            session, asked.group, asked.consumer, asked.topic, asked.partition, asked.offset
-        )
 
     def _list_groups(self, _: Session, asked: groups.ListGroups) -> Steps[Any]:
         return (yield self._context.groups.list_groups(asked))

@@ -79,11 +79,11 @@ def quorum(page: Page, context: Context) -> None:
             "1 while the node may not lead the quorum, because its metadata log has lost synced records.",
         ),
     ):
-        page.gauge(f"penstock_raft_{name}", what, [((), value)])
+        page.gauge(f"penstock_raft_{name}", what, value)
     page.counter(
         "penstock_raft_elections_total",
         "Controller elections in which the node was a candidate.",
-        [((), raft.elections)],
+        raft.elections,
     )
 
 
@@ -91,7 +91,7 @@ def cluster(page: Page, context: Context, sums: PartitionSums) -> None:
     page.gauge(
         "penstock_controller_active",
         "1 if this node is the active controller.",
-        [((), int(context.quorum.is_leader))],
+        int(context.quorum.is_leader),
     )
     states = [_state(each) for each in context.image.brokers.values()]
     page.gauge(
@@ -105,17 +105,17 @@ def cluster(page: Page, context: Context, sums: PartitionSums) -> None:
         ("_unpreferred", sums.unpreferred, "Partitions whose leader is not their preferred replica."),
         ("_reassigning", sums.reassigning, "Partitions that are being reassigned."),
     ):
-        page.gauge(f"penstock_cluster_partitions{name}", what, [((), value)])
+        page.gauge(f"penstock_cluster_partitions{name}", what, value)
     elections = context.metrics.elections
     page.counter(
         "penstock_cluster_leader_elections_total",
         "Leader changes of partitions since the node started.",
-        [((), elections.changes)],
+        elections.changes,
     )
     page.counter(
         "penstock_cluster_unclean_elections_total",
         "Unclean leader elections since the node started: the new leader may lack acknowledged records.",
-        [((), elections.unclean)],
+        elections.unclean,
     )
 
 
@@ -152,7 +152,7 @@ def replication(page: Page, context: Context, under_replicated: int, under_min_i
             "Largest lag of a followed partition behind its leader's high watermark, in records.",
         ),
     ):
-        page.gauge(f"penstock_{name}", what, [((), value)])
+        page.gauge(f"penstock_{name}", what, value)
     for name, count, what in (
         ("isr_shrinks", changes.shrinks if changes else 0, "ISR shrinks of partitions that this node leads."),
         (
@@ -177,4 +177,4 @@ def replication(page: Page, context: Context, under_replicated: int, under_min_i
             "Failed fetches from leaders, as a whole or for a partition.",
         ),
     ):
-        page.counter(f"penstock_{name}_total", what, [((), count)])
+        page.counter(f"penstock_{name}_total", what, count)

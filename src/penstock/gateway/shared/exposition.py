@@ -37,12 +37,13 @@ class Page:
     def content_type(self) -> str:
         return OPEN_METRICS if self._is_open else TEXT
 
-    def counter(self, name: str, what: str, samples: Iterable[Sample]) -> None:
+    def counter(self, name: str, what: str, samples: Iterable[Sample] | float) -> None:
+        """Add a counter with these samples, or with one value and no labels."""
         assert name.endswith(_TOTAL)
         self._head(name.removesuffix(_TOTAL) if self._is_open else name, "counter", what)
         self._add(name, samples)
 
-    def gauge(self, name: str, what: str, samples: Iterable[Sample]) -> None:
+    def gauge(self, name: str, what: str, samples: Iterable[Sample] | float) -> None:
         self._head(name, "gauge", what)
         self._add(name, samples)
 
@@ -84,10 +85,11 @@ class Page:
         self._lines.append(f"# HELP {family} {what}")
         self._lines.append(f"# TYPE {family} {kind}")
 
-    def _add(self, name: str, samples: Iterable[Sample]) -> None:
-        append = self._lines.append
-        for labels, value in samples:
-            append(f"{name}{{{rendered(labels)}}} {value!r}" if labels else f"{name} {value!r}")
+    def _add(self, name: str, samples: Iterable[Sample] | float) -> None:
+        if isinstance(samples, int | float):
+            self._lines.append(f"{name} {samples!r}")
+        else:
+            self._lines += [f"{name}{{{rendered(labels)}}} {value!r}" for labels, value in samples]
 
 
 def rendered(labels: Labels) -> str:

@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 from penstock.gateway.exports.store import Exports
 from penstock.gateway.idempotency import IdempotencyKeys
-from penstock.gateway.membership import Members, MembersAnywhere
+from penstock.gateway.membership import Members
 from penstock.gateway.peer_rpc.client import PeerRpc
 from penstock.gateway.shared.explorer import Explorer
 from penstock.gateway.shared.fair_queue import FairQueue
@@ -48,9 +48,9 @@ class Gateway:
         self.fair_queue = FairQueue(context.world)
         self.explorer = Explorer(context)
         self.exports = self._with(Exports(context))
+        self.members = Members(context)
         self.peer_rpc = self._with(PeerRpc(context, self))
-        self.members = self._with(Members(context))
-        self.membership = MembersAnywhere(context, self.members)
+        self._with(self.members)
         self.producer = self._with(Producer(context, keys))
 
     def _with(self, part: P) -> P:

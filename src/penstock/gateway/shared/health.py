@@ -89,11 +89,8 @@ def warnings(node: ObservedNode) -> list[Problem]:
 def _membership(context: Context) -> list[Problem]:
     broker = context.image.brokers.get(context.node_id)
     if broker is None or broker.fenced:
-        return [
-            Problem(
-                "fenced", "this broker is fenced: the controller has not accepted its heartbeats yet", True
-            )
-        ]
+        message = "this broker is fenced: the controller has not accepted its heartbeats yet"
+        return [Problem("fenced", message, True)]
     if broker.in_controlled_shutdown:
         return [Problem("stopping", "this broker is shutting down", True)]
     return _quorum(context)
@@ -101,11 +98,8 @@ def _membership(context: Context) -> list[Problem]:
 
 def _quorum(context: Context) -> list[Problem]:
     if context.quorum.leader_id < 0:
-        return [
-            Problem(
-                "no_controller", "no active controller is known: topics and configs cannot be changed", True
-            )
-        ]
+        message = "no active controller is known: topics and configs cannot be changed"
+        return [Problem("no_controller", message, True)]
     return []
 
 
@@ -114,20 +108,15 @@ def _coordinators(context: Context) -> list[Problem]:
     for what, shards in (("groups", context.groups.shards), ("transactions", context.transactions.shards)):
         states = coordinator_states(shards)
         if states["loading"]:
-            found.append(
-                Problem(
-                    "coordinators_loading",
-                    f"{states['loading']} coordinators of {what} are loading their partition of {shards.topic}",
-                    True,
-                )
+            message = (
+                f"{states['loading']} coordinators of {what} are loading their partition of {shards.topic}"
             )
+            found.append(Problem("coordinators_loading", message, True))
         if states["damaged"]:
-            found.append(
-                Problem(
-                    "coordinators_damaged",
-                    f"{states['damaged']} coordinators of {what} cannot read their partition of {shards.topic}",
-                )
+            message = (
+                f"{states['damaged']} coordinators of {what} cannot read their partition of {shards.topic}"
             )
+            found.append(Problem("coordinators_damaged", message))
     return found
 
 
@@ -136,13 +125,8 @@ def _disk(directory: LogDirectory) -> list[Problem]:
     if usage is None:
         return [Problem("disk_unreadable", f"the volume of {directory.layout.logs} cannot be read")]
     if usage.usable_bytes < DISK_USABLE_BYTES_MIN:
-        return [
-            Problem(
-                "disk_full",
-                f"the volume of {directory.layout.logs} has {usage.usable_bytes} usable bytes, "
-                f"expected at least {DISK_USABLE_BYTES_MIN}",
-            )
-        ]
+        found = f"the volume of {directory.layout.logs} has {usage.usable_bytes} usable bytes"
+        return [Problem("disk_full", f"{found}, expected at least {DISK_USABLE_BYTES_MIN}")]
     return []
 
 
@@ -165,12 +149,15 @@ def _partitions(context: Context) -> Steps[list[Problem]]:
         if checked >= PARTITIONS_A_SLICE:
             checked = 0
             yield next_tick(context.world)
-    found = []
-    if in_doubt:
-        found.append(Problem("log_failed", f"the last write or sync failed in {_named(in_doubt)}"))
-    if unserved:
-        found.append(Problem("partitions_unserved", f"this broker leads but cannot serve {_named(unserved)}"))
-    return found
+    return _problems_of(
+        ("log_failed", "the last write or sync failed in", in_doubt),
+        ("partitions_unserved", "this broker leads but cannot serve", unserved),
+    )
+
+
+def _problems_of(*problems: tuple[str, str, list[str]]) -> list[Problem]:
+    """A problem for each code, start of a message, and names of partitions, if there are any."""
+    return [Problem(code, f"{what} {_named(names)}") for code, what, names in problems if names]
 
 
 def cluster_problems(context: Context) -> Steps[list[Problem]]:
@@ -195,20 +182,11 @@ def cluster_problems(context: Context) -> Steps[list[Problem]]:
     found = []
     if dead:
         found.append(Problem("brokers_fenced", f"{_brokers(dead)} fenced: stopped, unreachable or starting"))
-    if offline:
-        found.append(Problem("partitions_offline", f"no leader for {_named(offline)}"))
-    if under_min_isr:
-        found.append(
-            Problem(
-                "partitions_under_min_isr",
-                f"fewer in-sync replicas than min.insync.replicas in {_named(under_min_isr)}",
-            )
-        )
-    if under_replicated:
-        found.append(
-            Problem("partitions_under_replicated", f"a replica is not in sync in {_named(under_replicated)}")
-        )
-    return found
+    return found + _problems_of(
+        ("partitions_offline", "no leader for", offline),
+        ("partitions_under_min_isr", "fewer in-sync replicas than min.insync.replicas in", under_min_isr),
+        ("partitions_under_replicated", "a replica is not in sync in", under_replicated),
+    )
 
 
 def _brokers(ids: list[int]) -> str:

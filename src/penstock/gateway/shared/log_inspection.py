@@ -12,7 +12,6 @@ from msgspec import Struct
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset, TopicPartition, uuid_text
 from penstock.base.steps import Steps, beside
-from penstock.gateway.shared.topics import find_topic
 from penstock.handlers.support.context import Context
 from penstock.metadata.configs import Source, describe, log_settings, min_insync_replicas
 from penstock.metadata.image import Broker, Resource, ResourceType, Topic
@@ -233,13 +232,6 @@ def _node(broker: Broker) -> NodeView:
 
 
 # -- a topic ----------------------------------------------------------------------------------------------
-
-
-def view_topic(context: Context, name: str, wanted: ViewLimits) -> Steps[TopicView]:
-    topic = find_topic(context, name)
-    numbers = sorted(topic.partitions) if wanted.partition is None else (wanted.partition,)
-    partitions = yield from view_partitions(context, topic, wanted, numbers)
-    return whole_view(context, topic, partitions)
 
 
 def view_partitions(

@@ -140,7 +140,7 @@ def _requests(page: Page, context: Context) -> None:
     page.counter(
         "penstock_requests_unanswerable_total",
         "Requests of Kafka clients that closed their connection: malformed, unsupported, or failed with acks=0.",
-        [((), metrics.unanswerable)],
+        metrics.unanswerable,
     )
     _loop(page, context)
     by_route: list[tuple[Labels, Meter]] = [
@@ -198,12 +198,12 @@ def _loop(page: Page, context: Context) -> None:
     page.counter(
         "penstock_batches_inspected_total",
         "Produced batches whose records were validated or recompressed in a helper process.",
-        [((), inspections.inspected)],
+        inspections.inspected,
     )
     page.gauge(
         "penstock_batches_inspecting",
         "Produced batches that wait for validation in a helper process, or are in it.",
-        [((), inspections.waiting)],
+        inspections.waiting,
     )
 
 
@@ -253,9 +253,7 @@ def _traffic(page: Page, context: Context, topics: dict[str, TopicSums]) -> None
         ("bytes_out", "Bytes of record batches sent to clients"),
         ("messages_out", "Records sent to clients"),
     ):
-        page.counter(
-            f"penstock_{name}_total", f"{what}, including deleted topics.", [((), getattr(whole, name))]
-        )
+        page.counter(f"penstock_{name}_total", f"{what}, including deleted topics.", getattr(whole, name))
         page.counter(
             f"penstock_topic_{name}_total",
             f"{what}, by topic.",
@@ -273,18 +271,16 @@ def _logs(page: Page, context: Context, topics: dict[str, TopicSums]) -> None:
         ("topic_log_end_offsets", "end", "Sum of the next offsets of a topic's partitions."),
     ):
         page.gauge(f"penstock_{name}", what, [(labels, getattr(sums, field)) for labels, sums in shown])
-    page.gauge("penstock_topics", "Topics on this node.", [((), len(topics))])
-    page.gauge("penstock_partitions", "Partitions on this node.", [((), len(context.replicas.partitions))])
+    page.gauge("penstock_topics", "Topics on this node.", len(topics))
+    page.gauge("penstock_partitions", "Partitions on this node.", len(context.replicas.partitions))
     page.gauge(
         "penstock_partitions_led",
         "Partitions that this node leads and serves.",
-        [((), len(context.replicas.by_key) // 2)],
+        len(context.replicas.by_key) // 2,
     )
-    page.gauge("penstock_log_bytes", "Size of all logs.", [((), sum(sums.bytes for sums in topics.values()))])
+    page.gauge("penstock_log_bytes", "Size of all logs.", sum(sums.bytes for sums in topics.values()))
     page.gauge(
-        "penstock_log_segments",
-        "Segments of all logs.",
-        [((), sum(sums.segments for sums in topics.values()))],
+        "penstock_log_segments", "Segments of all logs.", sum(sums.segments for sums in topics.values())
     )
 
 
@@ -403,34 +399,34 @@ def _waiting(page: Page, context: Context, topics: dict[str, TopicSums]) -> None
     page.histogram(
         "penstock_fsync_seconds", "Duration of log syncs that producers wait for.", [((), lane.syncs)]
     )
-    page.counter("penstock_fsync_errors_total", "Failed log syncs.", [((), lane.syncs_failed)])
-    doors = sorted(context.metrics.doors.items())
+    page.counter("penstock_fsync_errors_total", "Failed log syncs.", lane.syncs_failed)
+    doors = [((("door", name),), door) for name, door in sorted(context.metrics.doors.items())]
     page.gauge(
         "penstock_connections",
         "Open connections.",
-        [((("door", name),), door.open) for name, door in doors],
+        [(labels, door.open) for labels, door in doors],
     )
     page.counter(
         "penstock_connections_accepted_total",
         "Accepted connections.",
-        [((("door", name),), door.accepted) for name, door in doors],
+        [(labels, door.accepted) for labels, door in doors],
     )
     page.counter(
         "penstock_connections_refused_total",
         "Connections refused because of a limit (max.connections, max.connections.per.ip, open files).",
-        [((("door", name),), door.refused) for name, door in doors],
+        [(labels, door.refused) for labels, door in doors],
     )
     memory = context.client_memory
     if memory is not None:
         page.gauge(
             "penstock_client_buffer_bytes",
             "Bytes buffered for clients: incomplete requests, and replies that are not read.",
-            [((), memory.total)],
+            memory.total,
         )
         page.counter(
             "penstock_connections_closed_for_memory_total",
             "Stalled connections closed because penstock_client_buffer_bytes exceeded client.buffers.max.bytes.",
-            [((), memory.closed)],
+            memory.closed,
         )
 
 
@@ -445,7 +441,7 @@ def _upkeep(page: Page, context: Context) -> None:
         ("cleaner_bytes_read", upkeep.bytes_cleaned, "Bytes read by compaction."),
         ("cleaner_bytes_kept", upkeep.bytes_kept, "Bytes kept by compaction."),
     ):
-        page.counter(f"penstock_{name}_total", what, [((), value)])
+        page.counter(f"penstock_{name}_total", what, value)
 
 
 # -- the node ------------------------------------------------------------------------------------------
@@ -470,30 +466,26 @@ def _node(page: Page, context: Context, disk: Usage | None) -> None:
     page.gauge(
         "penstock_uptime_seconds",
         "Time since the node started.",
-        [((), (context.world.clock_ns() - context.metrics.started_ns) / 1e9)],
+        (context.world.clock_ns() - context.metrics.started_ns) / 1e9,
     )
     if disk is not None:
-        page.gauge("penstock_disk_bytes", "Size of the volume of the logs.", [((), disk.total_bytes)])
+        page.gauge("penstock_disk_bytes", "Size of the volume of the logs.", disk.total_bytes)
         page.gauge(
             "penstock_disk_usable_bytes",
             "Space on that volume that this node may still use.",
-            [((), disk.usable_bytes)],
+            disk.usable_bytes,
         )
     strays = context.replicas.directory.strays_left()
-    page.gauge(
-        "penstock_strays", "Partition directories on disk that belong to no topic.", [((), len(strays))]
-    )
+    page.gauge("penstock_strays", "Partition directories on disk that belong to no topic.", len(strays))
     page.gauge(
         "penstock_stray_bytes",
         "Size of the logs in penstock_strays.",
-        [((), sum(each.size_bytes for each in strays))],
+        sum(each.size_bytes for each in strays),
     )
     used = context.world.process()
     if used is None:
         return
-    page.counter(
-        "process_cpu_seconds_total", "CPU time of the process, user and system.", [((), used.cpu_seconds)]
-    )
+    page.counter("process_cpu_seconds_total", "CPU time of the process, user and system.", used.cpu_seconds)
     for name, value, what in (
         ("resident_memory_bytes", used.resident_bytes, "Resident memory of the process."),
         ("virtual_memory_bytes", used.virtual_bytes, "Virtual memory of the process."),
@@ -501,4 +493,4 @@ def _node(page: Page, context: Context, disk: Usage | None) -> None:
         ("max_fds", used.open_files_max, "Limit of open file descriptors of the process."),
         ("start_time_seconds", used.started_seconds, "Start of the process, in seconds since 1970."),
     ):
-        page.gauge(f"process_{name}", what, [((), value)])
+        page.gauge(f"process_{name}", what, value)

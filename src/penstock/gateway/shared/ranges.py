@@ -36,37 +36,37 @@ class RangeQuery(NamedTuple):
 class OffsetRange(NamedTuple):
     """Offsets from `start` to `stop`, exclusive; empty if both are equal."""
 
-    place: RoutedPartition
+    partition: RoutedPartition
     start: Offset
     stop: Offset
 
 
 def resolve(
-    context: Context, places: Sequence[RoutedPartition], ends: RangeQuery
+    context: Context, partitions: Sequence[RoutedPartition], ends: RangeQuery
 ) -> Steps[list[OffsetRange]]:
     """The ranges of partitions, by their current offsets."""
     times = tuple(each for each in (ends.since_ms, ends.before_ms) if each is not None)
     a_tick = LOOKUPS_A_TURN // len(times) if times else PARTITIONS_A_SLICE
-    looked = yield from look_up_bounds(context, places, times)
+    looked = yield from look_up_bounds(context, partitions, times)
     ranges = []
-    for count, place in enumerate(places, 1):
-        bounds = looked.get(place)
+    for count, partition in enumerate(partitions, 1):
+        bounds = looked.get(partition)
         if bounds is None:
-            here = place.here
+            here = partition.here
             if here is None:  # the leader has just changed: ask the new one
-                again = yield from look_up_bounds(context, [place], times)
-                bounds = again.get(place)
-                here = place.here
+                again = yield from look_up_bounds(context, [partition], times)
+                bounds = again.get(partition)
+                here = partition.here
             if bounds is None:
                 assert here is not None
                 bounds = bounds_of(here, times)
-        ranges.append(_range(place, bounds, ends))
+        ranges.append(_range(partition, bounds, ends))
         if count % a_tick == 0:
             yield next_tick(context.world)
     return ranges
 
 
-def _range(place: RoutedPartition, bounds: Bounds, ends: RangeQuery) -> OffsetRange:
+def _range(partition: RoutedPartition, bounds: Bounds, ends: RangeQuery) -> OffsetRange:
     first, visible = bounds.log_start, bounds.last_stable
     found = iter([visible if each is None else min(each, visible) for each in bounds.found])
     since = None if ends.since_ms is None else next(found)
@@ -79,7 +79,7 @@ def _range(place: RoutedPartition, bounds: Bounds, ends: RangeQuery) -> OffsetRa
     if ends.offset is not None:
         if not first <= ends.offset <= visible:
             raise KafkaError(
-                f"offset {ends.offset} is out of range: {place.name} has offsets {first} to {visible}",
+                f"offset {ends.offset} is out of range: {partition.name} has offsets {first} to {visible}",
                 ErrorCode.OFFSET_OUT_OF_RANGE,
             )
         start = ends.offset
@@ -87,4 +87,4 @@ def _range(place: RoutedPartition, bounds: Bounds, ends: RangeQuery) -> OffsetRa
         start = max(start, since)
     if ends.from_end is not None:
         start = max(start, stop - ends.from_end)
-    return OffsetRange(place, start, max(start, stop))
+    return OffsetRange(partition, start, max(start, stop))

@@ -1,4 +1,4 @@
-"""Reading committed records of a partition that this broker leads: in portions, as a walk, or waiting for more.
+"""Reading committed records of a partition that this broker leads, in portions or as a walk.
 
 A batch may hold tens of thousands of records. A `Walk` decodes them as they are read, so that neither a time slice nor
 a short page pays for all of them.
@@ -9,10 +9,7 @@ from typing import Final, NamedTuple
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset
-from penstock.base.promise import Promise
-from penstock.base.world import Timer
 from penstock.client.decoding import decode, shown_batches
-from penstock.handlers.support.context import Context
 from penstock.records import Record
 from penstock.replica import Partition
 from penstock.wire import AbortedTransaction
@@ -145,46 +142,3 @@ def within(records: Sequence[Record], bytes_max: int) -> int:
         if size > bytes_max:
             return max(number, 1)
     return len(records)
-
-
-class Growth(Promise[bool]):
-    """A `DelayedFetch`: resolved with True when a partition has something to read at an offset, with False when the
-    time is up or this broker no longer leads the partition."""
-
-    __slots__ = ("_offset", "_partition", "_timer")
-
-    def __init__(self, context: Context, partition: Partition, offset: Offset, wait_ms: float) -> None:
-        super().__init__()
-        self._partition = partition
-        self._offset = offset
-        self._timer: Timer | None = None
-        if partition.last_stable > offset:
-            self.resolve(True)
-            return
-        self._timer = context.world.call_later(wait_ms, self.changed)
-        partition.watch(self)
-
-    def __hash__(self) -> int:
-        return id(self)
-
-    def grew(self, bytes_more: int) -> None:
-        if self._partition.last_stable > self._offset:
-            self._finish(is_more=True)
-
-    def decided(self) -> None:
-        self.grew(0)
-
-    def changed(self) -> None:
-        self._finish(is_more=False)
-
-    def cancel(self) -> None:
-        """Stop waiting. The promise is not settled."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        self._partition.unwatch(self)
-
-    def _finish(self, *, is_more: bool) -> None:
-        if not self.is_settled:
-            self.cancel()
-            self.resolve(is_more)

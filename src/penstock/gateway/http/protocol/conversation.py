@@ -387,11 +387,8 @@ def _check_body(entry: BoundRoute, headers: Mapping[str, str], body: bytes) -> N
     """Raise if the body is compressed, or if the route takes none."""
     encoding = headers.get("content-encoding", "identity")
     if encoding.lower() != "identity":
-        error = HttpError(
-            415, "unsupported_encoding", "Content-Encoding is not supported: send the body uncompressed"
-        )
-        error.headers = (("Accept-Encoding", "identity"),)
-        raise error
+        message = "Content-Encoding is not supported: send the body uncompressed"
+        raise HttpError(415, "unsupported_encoding", message, (("Accept-Encoding", "identity"),))
     if entry.route.body is None and body.strip() != b"{}":
         raise HttpError(
             400,

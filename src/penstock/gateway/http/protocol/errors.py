@@ -11,6 +11,7 @@ import msgspec
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.gateway.http.protocol.messages import HttpError, Response
 from penstock.gateway.http.protocol.parameters import is_topic_name
+from penstock.gateway.peer_rpc.messages import Conflict
 from penstock.handlers.support.internal_topics import INTERNAL_TOPICS
 
 _encode = msgspec.json.Encoder().encode
@@ -145,6 +146,9 @@ class ErrorBody(msgspec.Struct):
 
 
 def from_kafka(error: KafkaError) -> HttpError:
+    if isinstance(error, Conflict):
+        more: dict[str, Any] = {} if error.assignments is None else {"assignments": error.assignments}
+        return HttpError(409, error.reason, str(error), **more)
     return HttpError(STATUSES.get(error.code, 500), error.code.name.lower(), str(error))
 
 

@@ -7,7 +7,7 @@ JSON error with a code and a message. `Heads` makes status lines and headers onc
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -65,12 +65,13 @@ class Stream(NamedTuple):
 class HttpError(Exception):
     """What is wrong, for the client: `{"error": {"code": "not_assigned", "message": "...", ...more}}`."""
 
-    headers: Sequence[tuple[str, str]] = ()
-
-    def __init__(self, status: int, code: str, message: str, **more: Any) -> None:
+    def __init__(
+        self, status: int, code: str, message: str, headers: Sequence[tuple[str, str]] = (), **more: Any
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.code = code
+        self.headers = headers
         self.more = more
 
 
@@ -119,6 +120,52 @@ class Route(NamedTuple):
     """Statuses that it may end with, besides what any request may (`errors.ALWAYS`)."""
     content_types: Sequence[str] = (JSON,)
     """Of a good response."""
+
+
+H = TypeVar("H", bound=Handle)
+
+
+class Routes(list[Route]):
+    """The routes of a section of the API, in the order of their definition."""
+
+    def __init__(self, tag: str) -> None:
+        super().__init__()
+        self._tag = tag
+
+    def add(
+        self,
+        method: str,
+        path: str,
+        summary: str,
+        *,
+        query: Sequence[Query] = (),
+        body: Any = None,
+        answer: Any = None,
+        status: int = 200,
+        errors: Sequence[int] = (),
+        content_types: Sequence[str] = (JSON,),
+    ) -> Callable[[H], H]:
+        """Decorate the handler of a route."""
+
+        def added(handle: H) -> H:
+            self.append(
+                Route(
+                    method,
+                    path,
+                    handle,
+                    self._tag,
+                    summary,
+                    query,
+                    body,
+                    answer,
+                    status,
+                    errors,
+                    content_types,
+                )
+            )
+            return handle
+
+        return added
 
 
 def json(value: Any, status: int = 200) -> Response:

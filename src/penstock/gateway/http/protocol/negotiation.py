@@ -108,9 +108,8 @@ def whole_or_part(
     first, end = part
     if first >= end:
         file.close()
-        error = HttpError(416, "range_not_satisfiable", f"the file has {size} bytes, from 0 to {size - 1}")
-        error.headers = (("Content-Range", f"bytes */{size}"),)
-        raise error
+        message = f"the file has {size} bytes, from 0 to {size - 1}"
+        raise HttpError(416, "range_not_satisfiable", message, (("Content-Range", f"bytes */{size}"),))
     return Stream(
         lambda out: _send(fair_queue, out, file, first, end),
         content_type,

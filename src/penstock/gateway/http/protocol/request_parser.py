@@ -13,7 +13,7 @@ import logging
 import re
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from httptools import (
     HttpParserCallbackError,
@@ -25,6 +25,9 @@ from httptools import (
 
 from penstock.base.world import Timer, World
 from penstock.gateway.http.protocol.messages import HttpError
+
+if TYPE_CHECKING:
+    from penstock.gateway.http.server import HttpServer
 
 logger = logging.getLogger(__name__)
 
@@ -119,21 +122,6 @@ class BodyRoom:
             self._world.beside(give_back, lambda _, _error: None)
 
 
-class Shared(Protocol):
-    """State that the parsers of all clients share."""
-
-    names: dict[bytes, str]
-    """Header names in lower case, by the name as it was sent."""
-
-    bodies: BodyRoom
-
-    def name(self, raw: bytes) -> str:
-        """The lower-case form of a header name that is not in `names`."""
-
-    def body_bytes_max(self) -> int:
-        """Size of the largest body that is accepted."""
-
-
 class RequestParser:
     """The parser of one client. llhttp calls the methods that begin with `on_`."""
 
@@ -151,7 +139,7 @@ class RequestParser:
         "_in_body",
         "_is_last",
         "_parser",
-        "_shared",
+        "_server",
         "_target",
         "_whole",
         "_wrong",
@@ -162,8 +150,8 @@ class RequestParser:
         "is_shut",
     )
 
-    def __init__(self, shared: Shared) -> None:
-        self._shared = shared
+    def __init__(self, server: "HttpServer") -> None:
+        self._server = server
         self._parser: Any = HttpRequestParser(self)
         self.complete: deque[ParsedRequest] = deque()
         """Complete requests that are not handled yet. Always the same object."""
@@ -291,7 +279,7 @@ class RequestParser:
             self._stop(_head_too_large())
         if self._in_body:
             return  # trailers are ignored
-        key = self._shared.names.get(name) or self._shared.name(name)
+        key = self._server.names.get(name) or self._server.name(name)
         text = value.decode("latin-1")
         headers = self._headers
         if key not in headers:
@@ -314,7 +302,7 @@ class RequestParser:
                 )
             )
         if "content-length" in headers or "transfer-encoding" in headers:
-            self._body_bytes_max = self._shared.body_bytes_max()
+            self._body_bytes_max = self._server.body_bytes_max()
             length = headers.get("content-length", "")
             if length.isdigit() and int(length[:20]) > self._body_bytes_max:
                 self._stop(self._body_too_large())
@@ -373,16 +361,15 @@ class RequestParser:
     def _count_body(self) -> None:
         """Reserve room for the received bytes that are not counted yet."""
         more = self._body_bytes - self._counted_bytes
-        if not self._shared.bodies.take(more):
-            error = HttpError(503, "too_busy", "too many large request bodies at the same time. Retry.")
-            error.headers = (("Retry-After", str(RETRY_SECONDS)),)
-            self._stop(error)
+        if not self._server.bodies.take(more):
+            message = "too many large request bodies at the same time. Retry."
+            self._stop(HttpError(503, "too_busy", message, (("Retry-After", str(RETRY_SECONDS)),)))
         self._counted_bytes += more
 
     def free_room(self) -> None:
         """The last request is answered: release the room of its body."""
         if self._counted_bytes:
-            self._shared.bodies.free(self._counted_bytes)
+            self._server.bodies.free(self._counted_bytes)
             self._counted_bytes = 0
 
     # -- the end ---------------------------------------------------------------------------------------

@@ -218,7 +218,7 @@ class BoundRoute:
 
 
 class _Segment:
-    """A place in the tree of paths that have parameters."""
+    """A node in the tree of paths that have parameters."""
 
     def __init__(self) -> None:
         self.named: dict[bytes, _Segment] = {}
@@ -272,19 +272,16 @@ class Router:
         entry = entries.get(method)
         if entry is None:
             allowed = ", ".join(sorted(entries))
-            error = HttpError(
-                405, "method_not_allowed", f"{shown(method)} is not allowed for this path, only {allowed}"
-            )
-            error.headers = (("Allow", allowed),)
-            raise error
+            message = f"{shown(method)} is not allowed for this path, only {allowed}"
+            raise HttpError(405, "method_not_allowed", message, (("Allow", allowed),))
         return entry, parameters
 
     def _search(self, path: bytes) -> tuple[dict[str, BoundRoute], Mapping[str, str]]:
         parts = path.split(b"/")[1:]
         found = _match(self._root, parts, 0)
         if found is not None:
-            place, values = found
-            return place.entries, dict(zip(place.names, map(path_segment, values), strict=True))
+            segment, values = found
+            return segment.entries, dict(zip(segment.names, map(path_segment, values), strict=True))
         # Somebody may have encoded what need not be: it is the same path, unless it was a slash.
         segments = [path_segment(each) for each in parts]
         entries = self._fixed.get(("/" + "/".join(segments)).encode())
@@ -296,7 +293,7 @@ class Router:
 
 
 def _match(at: _Segment, parts: list[bytes], index: int) -> tuple[_Segment, list[bytes]] | None:
-    """The place for a path, named segments before parameters, and the parameters' values. Routes are few and short,
+    """The node for a path, named segments before parameters, and the parameters' values. Routes are few and short,
     so that trying both costs little."""
     if index == len(parts):
         return (at, []) if at.entries else None
