@@ -270,7 +270,7 @@ def test_a_group_and_its_transactional_offsets_go_over_in_the_middle(hands: Hand
 
 
 @pytest.mark.long
-def test_a_directory_with_acls_is_refused_and_left_as_it_is(kafka: KafkaPeer, tmp_path: Path) -> None:
+def test_a_directory_with_acls_needs_an_authorizer(kafka: KafkaPeer, tmp_path: Path) -> None:
     """What kept somebody out of Kafka would let everybody in here."""
     data = tmp_path / "kafka-logs"
     settings = {
@@ -293,7 +293,7 @@ def test_a_directory_with_acls_is_refused_and_left_as_it_is(kafka: KafkaPeer, tm
         lives.stop()
         refused = refusal(data=data)
         assert refused.code == 2
-        assert "the cluster has ACLs, which are not enforced yet" in refused.err
+        assert "the cluster has 1 ACLs, and authorizer.class.name is not set" in refused.err
         lives.start()
         everything = AclBindingFilter(
             ResourceType.ANY,

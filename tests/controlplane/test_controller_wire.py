@@ -10,13 +10,21 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.promise import Promise
 from penstock.controlplane.controller_wire import to_wire
 from penstock.metadata import records as s
+from penstock.metadata.acls import Acl, AclFilter, AclResourceType, Operation, PatternType, Permission
 from penstock.metadata.controller import controller as core
 from penstock.metadata.controller import requests as r
 from penstock.metadata.controller.requests import Result
 from penstock.metadata.image import ALL_BROKERS, Resource, ResourceType
 from penstock.metadata.versions import SUPPORTED
+from penstock.security.authorizer import Authorizer
 
 T = Resource(ResourceType.TOPIC, "t")
+
+READS = Acl(
+    AclResourceType.TOPIC, "t", PatternType.LITERAL, "User:alice", "*", Operation.READ, Permission.ALLOW
+)
+WRITES = READS._replace(operation=Operation.WRITE)
+OF_ALL = AclFilter(AclResourceType.ANY, None, PatternType.ANY, None, None, Operation.ANY, Permission.ANY)
 ENDPOINTS = (s.Endpoint(name="PLAINTEXT", host="h", port=9092),)
 
 
@@ -113,6 +121,8 @@ REQUESTS: dict[str, Any] = {
             r.ScramUpsertion("bob", 9, 4096, b"salt", b"salted"),
         ),
     ),
+    "ACLs are created": r.CreateAcls((READS, READS._replace(resource_name=""))),
+    "ACLs are deleted": r.DeleteAcls((AclFilter(*READS), OF_ALL)),
     "a broker registers": registration(),
     "a broker of another cluster": registration(cluster_id="another"),
     "a broker that is there": registration(broker_id=1, log_dirs=(uuid(1),)),
@@ -143,6 +153,8 @@ def cluster() -> Cluster:
     made.create("u", (1,))
     made.create("m", (1,))
     made.decide(r.AlterReassignments((r.PartitionTarget("m", 0, (2,)),)))
+    made.decide(r.CreateAcls((WRITES,)))
+    made.context.authorizer = Authorizer(())
     return made
 
 

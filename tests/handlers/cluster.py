@@ -23,9 +23,10 @@ from penstock.base.errors import KafkaError
 from penstock.base.promise import Promise
 from penstock.handlers.producer_ids import ProducerIds
 from penstock.handlers.support.api_table import SERVED
-from penstock.handlers.support.context import AclResourceType, Call, Context, Operation, Session
+from penstock.handlers.support.context import Call, Context, Session
 from penstock.handlers.support.response_builder import response_builder
 from penstock.metadata import records as s
+from penstock.metadata.acls import AclResourceType, Operation
 from penstock.metadata.bootstrap import bootstrap_records
 from penstock.metadata.configs import BrokerSettings
 from penstock.metadata.controller import requests as r
@@ -154,6 +155,9 @@ class GuardedContext(Context):
 
     def authorize(self, session: Session, operation: Operation, on: AclResourceType, name: str) -> bool:
         return (operation, on, name) not in self.denied and (operation, on, "*") not in self.denied
+
+    def authorize_any(self, session: Session, operation: Operation, on: AclResourceType) -> bool:
+        return self.authorize(session, operation, on, "*")
 
 
 class Cluster:

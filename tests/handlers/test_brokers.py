@@ -10,8 +10,9 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.promise import Promise
 from penstock.handlers import brokers
 from penstock.handlers.support.api_table import SERVED, SERVED_BY_CONTROLLERS
-from penstock.handlers.support.context import AclResourceType, Call, Operation, Session
+from penstock.handlers.support.context import Call, Session
 from penstock.handlers.support.response_builder import response_builder
+from penstock.metadata.acls import AclResourceType, Operation
 from penstock.metadata.controller.requests import AlterPartition, IsrMember
 from penstock.metadata.versions import SUPPORTED
 from penstock.wire import KAFKA_RANGES, Api, read_request, read_response, write_request, write_response

@@ -7,8 +7,8 @@ import pytest
 from kio.schema.errors import ErrorCode
 from tests.handlers.cluster import Cluster
 
-from penstock.handlers.support.context import AclResourceType, Operation
 from penstock.handlers.support.response_fields import OPERATIONS_NOT_REQUESTED
+from penstock.metadata.acls import AclResourceType, Operation
 from penstock.metadata.versions import METADATA_VERSION_LATEST
 from penstock.raft.describe import QuorumDescription, ReplicaDescription
 from penstock.raft.voters import Endpoint, ReplicaKey

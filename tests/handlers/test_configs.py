@@ -6,7 +6,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 from tests.handlers.cluster import Cluster
 
-from penstock.handlers.support.context import AclResourceType, Operation
+from penstock.metadata.acls import AclResourceType, Operation
 from penstock.metadata.config_table import BROKER_SETTINGS, ConfigType
 from penstock.metadata.configs import Source
 from penstock.metadata.image import ALL_BROKERS, Resource, ResourceType

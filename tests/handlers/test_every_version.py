@@ -14,7 +14,7 @@ from penstock.handlers import (
 from penstock.handlers import config_changes, configs, features, metadata, producer_ids, reassignments, topics
 from penstock.handlers import describe_topic_partitions as topic_partitions
 from penstock.handlers.support.api_table import SERVED
-from penstock.handlers.support.context import AclResourceType, Operation
+from penstock.metadata.acls import AclResourceType, Operation
 from penstock.metadata.versions import METADATA_VERSION_LATEST
 from penstock.wire import KAFKA_RANGES, Api
 

@@ -7,7 +7,7 @@ from tests.handlers.cluster import Cluster
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.hashing import partition_for
-from penstock.handlers.support.context import AclResourceType, Operation
+from penstock.metadata.acls import AclResourceType, Operation
 from penstock.wire import Api
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2

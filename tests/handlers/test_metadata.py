@@ -8,8 +8,9 @@ from kio.schema.errors import ErrorCode
 from tests.handlers.cluster import Cluster, uuid
 
 from penstock.handlers.metadata import CREATION_WAIT_MS
-from penstock.handlers.support.context import CLUSTER_NAME, AclResourceType, Endpoint, Operation
+from penstock.handlers.support.context import Endpoint
 from penstock.handlers.support.response_fields import OPERATIONS_NOT_REQUESTED
+from penstock.metadata.acls import CLUSTER_NAME, AclResourceType, Operation
 from penstock.metadata.image import Resource
 from penstock.metadata.records import BrokerRegistrationChangeRecord
 from penstock.raft.describe import QuorumDescription

@@ -7,7 +7,8 @@ from uuid import UUID
 import pytest
 from tests.handlers.members import Groups, call, commit, gather
 
-from penstock.handlers.support.context import AclResourceType, Context, Operation, Session
+from penstock.handlers.support.context import Context, Session
+from penstock.metadata.acls import AclResourceType, Operation
 from penstock.wire import Api
 
 

@@ -10,7 +10,7 @@ from penstock.base.errors import ErrorCode as Code
 from penstock.base.errors import KafkaError
 from penstock.base.promise import Promise
 from penstock.handlers.producer_ids import ProducerIds
-from penstock.handlers.support.context import AclResourceType, Operation
+from penstock.metadata.acls import AclResourceType, Operation
 from penstock.metadata.controller.requests import AllocateProducerIds, ProducerIdBlock
 from penstock.wire import Api
 

@@ -11,8 +11,9 @@ from penstock.base.errors import ErrorCode as Code
 from penstock.base.promise import Promise
 from penstock.handlers.raft import METADATA_TOPIC_ID
 from penstock.handlers.support.api_table import SERVED_BY_CONTROLLERS
-from penstock.handlers.support.context import AclResourceType, Operation, Session
+from penstock.handlers.support.context import Session
 from penstock.handlers.support.dispatch import CONTROLLER_RANGES, RANGES, Dispatcher
+from penstock.metadata.acls import AclResourceType, Operation
 from penstock.raft.describe import QuorumDescription
 from penstock.raft.log import OffsetAndEpoch
 from penstock.raft.messages import (

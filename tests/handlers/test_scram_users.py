@@ -5,7 +5,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 from tests.handlers.cluster import Cluster
 
-from penstock.handlers.support.context import AclResourceType, Operation
+from penstock.metadata.acls import AclResourceType, Operation
 from penstock.wire import Api
 
 

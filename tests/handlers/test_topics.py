@@ -8,7 +8,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 from tests.handlers.cluster import Cluster
 
-from penstock.handlers.support.context import CLUSTER_NAME, AclResourceType, Operation
+from penstock.metadata.acls import CLUSTER_NAME, AclResourceType, Operation
 from penstock.metadata.configs import Source
 from penstock.metadata.image import Resource, ResourceType
 from penstock.wire import Api

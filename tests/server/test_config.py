@@ -362,8 +362,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"toml": '"log.retention.ms" = 1\n[log]\nretention.ms = 2'}, "FILE sets log.retention.ms twice"),
     ({"properties": "\n\nnum.partitions=x"}, "num.partitions is 'x', expected a number (FILE line 3)"),
     (
-        {"properties": "authorizer.class.name=x"},
-        "unknown setting authorizer.class.name (FILE line 1): encryption",
+        {"properties": "sasl.enabled.mechanisms=PLAIN"},
+        "unknown setting sasl.enabled.mechanisms (FILE line 1): encryption",
     ),
     ({"toml": 'share.coordinator.threads = "x"'}, "unknown setting share.coordinator.threads (FILE)"),
     ({"file": "/no/such/file.toml"}, "cannot read /no/such/file.toml: No such file or directory"),

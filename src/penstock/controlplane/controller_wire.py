@@ -21,6 +21,7 @@ from penstock.controlplane.wire_conversion import (
     uuid_to_wire,
     wire_request,
 )
+from penstock.metadata.acls import Acl, AclResourceType, Operation, PatternType, Permission
 from penstock.metadata.controller import requests as r
 from penstock.metadata.controller.requests import Result
 from penstock.metadata.image import Resource
@@ -337,6 +338,75 @@ def _alter_scram_users(request: r.AlterScramUsers) -> Request[Any]:
     return wire_request(Api.ALTER_USER_SCRAM_CREDENTIALS, 0, build, parse)
 
 
+# -- ACLs ----------------------------------------------------------------------------------------------
+
+
+def _create_acls(request: r.CreateAcls) -> Request[Any]:
+    def build(make: Any) -> Any:
+        return make.CreateAclsRequest(
+            creations=tuple(
+                make.AclCreation(
+                    resource_type=acl.resource_type,
+                    resource_name=acl.resource_name,
+                    resource_pattern_type=acl.pattern_type,
+                    principal=acl.principal,
+                    host=acl.host,
+                    operation=acl.operation,
+                    permission_type=acl.permission,
+                )
+                for acl in request.acls
+            )
+        )
+
+    def parse(response: Any) -> tuple[Result, ...]:
+        results = tuple(result_of(row) for row in response.results)
+        check_is_controller(results)
+        return results + (MISSING_RESULT,) * (len(request.acls) - len(results))
+
+    return wire_request(Api.CREATE_ACLS, 3, build, parse)
+
+
+def _delete_acls(request: r.DeleteAcls) -> Request[Any]:
+    def build(make: Any) -> Any:
+        return make.DeleteAclsRequest(
+            filters=tuple(
+                make.DeleteAclsFilter(
+                    resource_type_filter=each.resource_type,
+                    resource_name_filter=each.resource_name,
+                    pattern_type_filter=each.pattern_type,
+                    principal_filter=each.principal,
+                    host_filter=each.host,
+                    operation=each.operation,
+                    permission_type=each.permission,
+                )
+                for each in request.filters
+            )
+        )
+
+    def parse(response: Any) -> tuple[r.DeletedAcls, ...]:
+        check_is_controller(result_of(row) for row in response.filter_results)
+        for row in response.filter_results:
+            check_response(row)  # the controller deletes for all filters or for none
+        return tuple(
+            r.DeletedAcls(tuple(_deleted_acl(acl) for acl in row.matching_acls))
+            for row in response.filter_results
+        )
+
+    return wire_request(Api.DELETE_ACLS, 3, build, parse)
+
+
+def _deleted_acl(row: Any) -> Acl:
+    return Acl(
+        AclResourceType(row.resource_type),
+        row.resource_name,
+        PatternType(row.pattern_type),
+        row.principal,
+        row.host,
+        Operation(row.operation),
+        Permission(row.permission_type),
+    )
+
+
 _WITH_TIMEOUT: Final[dict[type, Callable[[Any, float], Request[Any]]]] = {
     r.CreateTopics: _create_topics,
     r.DeleteTopics: _delete_topics,
@@ -350,6 +420,8 @@ _WITH_TIMEOUT: Final[dict[type, Callable[[Any, float], Request[Any]]]] = {
 
 _WITHOUT_TIMEOUT: Final[dict[type, Callable[[Any], Request[Any]]]] = {
     r.AlterConfigs: _alter_configs,
+    r.CreateAcls: _create_acls,
+    r.DeleteAcls: _delete_acls,
     r.IncrementalAlterConfigs: _incremental_alter_configs,
     r.AlterScramUsers: _alter_scram_users,
     r.RegisterBroker: brokers.register_broker,

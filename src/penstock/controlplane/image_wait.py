@@ -86,6 +86,16 @@ def _moved(request: r.UpdateFeatures, _: Any, image: ClusterImage) -> bool:
     return all(image.features.get(each.name, 0) == each.level for each in request.updates)
 
 
+def _has_acls(request: r.CreateAcls, reply: tuple[Result, ...], image: ClusterImage) -> bool:
+    return all(
+        acl in image.acl_ids for acl, result in zip(request.acls, reply, strict=True) if _is_done(result)
+    )
+
+
+def _lacks_acls(_: r.DeleteAcls, reply: tuple[r.DeletedAcls, ...], image: ClusterImage) -> bool:
+    return not any(acl in image.acl_ids for each in reply for acl in each.acls)
+
+
 def _forgotten(request: r.UnregisterBroker, _: None, image: ClusterImage) -> bool:
     return request.broker_id not in image.brokers
 
@@ -111,5 +121,7 @@ _CHECKS: Final[dict[type, Callable[[Any, Any, ClusterImage], bool]]] = {
     r.IncrementalAlterConfigs: _set_each,
     r.UpdateFeatures: _moved,
     r.AlterScramUsers: _users_altered,
+    r.CreateAcls: _has_acls,
+    r.DeleteAcls: _lacks_acls,
     r.UnregisterBroker: _forgotten,
 }

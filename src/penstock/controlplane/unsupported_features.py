@@ -8,7 +8,6 @@ from typing import Final
 
 from penstock.metadata.image import ClusterImage, ResourceType
 from penstock.metadata.records import (
-    AccessControlEntryRecord,
     AnyRecord,
     ClientQuotaRecord,
     DelegationTokenRecord,
@@ -17,14 +16,18 @@ from penstock.metadata.records import (
 logger = logging.getLogger(__name__)
 
 _ACCESS_CONTROL: Final[dict[type[AnyRecord], str]] = {
-    AccessControlEntryRecord: "ACLs, which are not enforced",
     DelegationTokenRecord: "delegation tokens, which are not checked",
 }
 """Access control that is not enforced, with the words for the error message."""
 
 
-def unsupported_reason(image: ClusterImage) -> str | None:
+def unsupported_reason(image: ClusterImage, *, has_authorizer: bool) -> str | None:
     """Why this node must not serve the cluster; None if it may."""
+    if image.acls and not has_authorizer:
+        return (
+            f"the cluster has {len(image.acls)} ACLs, and authorizer.class.name is not set: every client would have "
+            "full access"
+        )
     for kind, what in _ACCESS_CONTROL.items():
         if any(isinstance(each, kind) for each in image.kept.values()):
             return f"the cluster has {what} yet: every client would have full access"

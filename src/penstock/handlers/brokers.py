@@ -16,6 +16,7 @@ from typing import Any
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.steps import Steps
+from penstock.metadata.acls import CLUSTER_NAME, AclResourceType, Operation
 from penstock.metadata.configs import broker_setting
 from penstock.metadata.controller.requests import (
     AllocateProducerIds,
@@ -32,7 +33,7 @@ from penstock.metadata.controller.requests import (
 from penstock.metadata.records import RECOVERED, Endpoint, SupportedFeature
 from penstock.wire import Api
 
-from .support.context import CLUSTER_NAME, AclResourceType, Call, Context, Operation
+from .support.context import Call, Context
 from .support.controller_call import default_wait_ms, submit
 from .support.response_fields import DENIED_CLUSTER, NO_THROTTLE, uuid_in, uuid_out
 from .support.waiting import in_steps

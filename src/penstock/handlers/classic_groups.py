@@ -26,9 +26,10 @@ from penstock.coordinator.groups.requests import (
     SyncGroup,
     SyncReply,
 )
+from penstock.metadata.acls import AclResourceType, Operation
 from penstock.wire import Api
 
-from .support.context import AclResourceType, Call, Context, Operation
+from .support.context import Call, Context
 from .support.controller_call import wait_ms_of
 from .support.response_fields import NO_THROTTLE, client_host
 from .support.waiting import in_steps

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.steps import Steps
+from penstock.metadata.acls import CLUSTER_NAME, AclResourceType, Operation
 from penstock.metadata.controller.requests import Result
 from penstock.metadata.controller.topics import METADATA_TOPIC
 from penstock.raft.describe import QuorumDescription, ReplicaDescription
@@ -19,7 +20,7 @@ from penstock.wire import Api
 
 from .raft import endpoint_for
 from .support.client_view import NO_BROKER, ClientView
-from .support.context import CLUSTER_NAME, AclResourceType, Call, Context, Operation
+from .support.context import Call, Context
 from .support.controller_call import default_wait_ms
 from .support.forwarding import forward
 from .support.response_fields import (

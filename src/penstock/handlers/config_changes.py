@@ -14,6 +14,7 @@ from typing import Any
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.steps import Steps
+from penstock.metadata.acls import Operation
 from penstock.metadata.controller.requests import (
     AlterConfigs,
     ConfigChange,
@@ -26,7 +27,7 @@ from penstock.metadata.image import Resource, ResourceType
 from penstock.wire import Api
 
 from .configs import check_broker, check_kind, denial
-from .support.context import Call, Context, Operation
+from .support.context import Call, Context
 from .support.controller_call import default_wait_ms, submit
 from .support.response_fields import NO_THROTTLE, refusal
 from .support.waiting import run

@@ -11,13 +11,14 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.base.errors import ErrorCode, KafkaError
+from penstock.metadata.acls import CLUSTER_NAME, AclResourceType, Operation
 from penstock.metadata.configs import Described, describe
 from penstock.metadata.controller.requests import Result
 from penstock.metadata.controller.topics import check_name
 from penstock.metadata.image import ClusterImage, Resource, ResourceType
 from penstock.wire import Api
 
-from .support.context import CLUSTER_NAME, AclResourceType, Call, Context, Operation
+from .support.context import Call, Context
 from .support.response_fields import DENIED_CLUSTER, DENIED_TOPIC, NO_THROTTLE, refusal
 
 DENIED_GROUP = Result(ErrorCode.GROUP_AUTHORIZATION_FAILED, "not authorized for this group")

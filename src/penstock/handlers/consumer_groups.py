@@ -10,9 +10,10 @@ from typing import Any
 from penstock.base.errors import ErrorCode
 from penstock.base.steps import Steps
 from penstock.coordinator.groups.requests import ConsumerGroupHeartbeat, ConsumerHeartbeatReply
+from penstock.metadata.acls import AclResourceType, Operation
 from penstock.wire import Api
 
-from .support.context import AclResourceType, Call, Context, Operation
+from .support.context import Call, Context
 from .support.controller_call import wait_ms_of
 from .support.response_fields import NO_THROTTLE, client_host, uuid_in, uuid_out
 from .support.waiting import in_steps

@@ -12,9 +12,10 @@ from typing import Any, Final
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.steps import Steps
+from penstock.metadata.acls import CLUSTER_NAME, AclResourceType, Operation
 from penstock.wire import Api
 
-from .support.context import CLUSTER_NAME, AclResourceType, Call, Context, Operation, Session
+from .support.context import Call, Context, Session
 from .support.waiting import in_steps
 
 TEXT_BYTES_MAX: Final = 4096

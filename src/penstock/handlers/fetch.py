@@ -33,11 +33,12 @@ from penstock.base.ids import Offset
 from penstock.base.metrics import TICK_NS_MAX
 from penstock.base.promise import HoldingPromise
 from penstock.base.world import Timer
-from penstock.handlers.support.context import AclResourceType, Context, Operation, Session
+from penstock.handlers.support.context import Context, Session
 from penstock.handlers.support.diverging_epoch import diverging_epoch
 from penstock.handlers.support.fetch_sessions import FINAL_EPOCH, FIRST_EPOCH, NO_SESSION, ConsumerSession
 from penstock.handlers.support.follower_fetch import fetch_as_follower
 from penstock.handlers.support.nearest_replica import THE_LEADER, nearest, selects_by_rack
+from penstock.metadata.acls import AclResourceType, Operation
 from penstock.records.batch import LAST_OFFSET_DELTA_AT, LENGTH_AT, LOG_OVERHEAD
 from penstock.records.counting import records_in
 from penstock.replica import Partition

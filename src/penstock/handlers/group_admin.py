@@ -26,10 +26,11 @@ from penstock.coordinator.groups.requests import (
     ListGroups,
     ListReply,
 )
+from penstock.metadata.acls import CLUSTER_NAME, AclResourceType, Operation
 from penstock.wire import Api
 
 from .consumer_groups import is_enabled
-from .support.context import CLUSTER_NAME, AclResourceType, Call, Context, Operation
+from .support.context import Call, Context
 from .support.response_fields import NO_THROTTLE, OPERATIONS_NOT_REQUESTED, group_operations, uuid_out
 from .support.waiting import all_of, in_steps, settled
 

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import NO_LEADER_EPOCH, NO_TIMESTAMP, LeaderEpoch, Offset, TimestampMs, TopicPartition
 from penstock.base.steps import Steps, next_tick
+from penstock.metadata.acls import CLUSTER_NAME, AclResourceType, Operation
 from penstock.wire import Api
 
-from .support.context import CLUSTER_NAME, AclResourceType, Call, Context, Operation
+from .support.context import Call, Context
 from .support.waiting import in_steps
 
 if TYPE_CHECKING:

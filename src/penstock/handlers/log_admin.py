@@ -17,13 +17,14 @@ from penstock.base.ids import Offset, TopicPartition
 from penstock.base.promise import Promise
 from penstock.base.steps import Steps, next_tick
 from penstock.base.world import Timer
+from penstock.metadata.acls import CLUSTER_NAME, AclResourceType, Operation
 from penstock.metadata.controller.topics import check_name
 from penstock.replica import Partition
 from penstock.storage import Log
 from penstock.storage.producers import ACCEPT_LOSS_EPOCH, UNKNOWN_PRODUCER
 from penstock.wire import Api
 
-from .support.context import CLUSTER_NAME, AclResourceType, Call, Context, Operation
+from .support.context import Call, Context
 from .support.internal_topics import INTERNAL_TOPICS
 from .support.response_fields import NO_THROTTLE
 from .support.waiting import in_steps

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Uuid
 from penstock.base.steps import Steps, next_tick
+from penstock.metadata.acls import CLUSTER_NAME, AclResourceType, Operation
 from penstock.metadata.configs import broker_flag
 from penstock.metadata.controller.requests import CreatedTopic, CreateTopics, NewTopic
 from penstock.metadata.controller.topics import check_name
@@ -22,7 +23,7 @@ from penstock.records.structs import NO_UUID
 from penstock.wire import Api
 
 from .support.client_view import ClientView
-from .support.context import CLUSTER_NAME, AclResourceType, Call, Context, Operation
+from .support.context import Call, Context
 from .support.controller_call import submit
 from .support.internal_topics import INTERNAL_TOPICS, automatic_topic
 from .support.metadata_delay import leaders_known

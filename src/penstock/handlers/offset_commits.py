@@ -23,6 +23,7 @@ from penstock.coordinator.groups.requests import (
     PartitionsReply,
     WantedOffset,
 )
+from penstock.metadata.acls import AclResourceType, Operation
 from penstock.records.structs import NO_UUID
 from penstock.wire import Api
 
@@ -35,7 +36,7 @@ from .support.commit_parts import (
     sift_commit,
     topic_error,
 )
-from .support.context import AclResourceType, Call, Context, Operation
+from .support.context import Call, Context
 from .support.response_fields import NO_THROTTLE, uuid_out
 from .support.waiting import all_of, in_steps, settled
 

@@ -17,11 +17,12 @@ from penstock.base.promise import Promise
 from penstock.base.steps import Steps, in_time
 from penstock.coordinator.transactions.codes import for_client
 from penstock.coordinator.transactions.requests import InitProducerId, ProducerEpoch, ProducerReply
+from penstock.metadata.acls import CLUSTER_NAME, AclResourceType, Operation
 from penstock.metadata.controller.port import ControllerPort
 from penstock.metadata.controller.requests import AllocateProducerIds, ProducerIdBlock
 from penstock.wire import Api
 
-from .support.context import CLUSTER_NAME, AclResourceType, Call, Context, Operation
+from .support.context import Call, Context
 from .support.controller_call import default_wait_ms, wait_ms_of
 from .support.response_fields import NO_THROTTLE
 from .support.waiting import in_steps
@@ -155,10 +156,7 @@ def _may_write(context: Context, call: Call) -> bool:
     """IDEMPOTENT_WRITE on the cluster, or WRITE on any topic (KIP-679)."""
     if context.authorize(call.session, Operation.IDEMPOTENT_WRITE, AclResourceType.CLUSTER, CLUSTER_NAME):
         return True
-    return any(
-        context.authorize(call.session, Operation.WRITE, AclResourceType.TOPIC, name)
-        for name in context.image.topics
-    )
+    return context.authorize_any(call.session, Operation.WRITE, AclResourceType.TOPIC)
 
 
 def _response(

@@ -25,6 +25,7 @@ from uuid import UUID
 from penstock.base.errors import ErrorCode
 from penstock.base.promise import Promise
 from penstock.base.steps import Steps
+from penstock.metadata.acls import CLUSTER_NAME, AclResourceType, Operation
 from penstock.metadata.controller.topics import METADATA_TOPIC
 from penstock.raft.log import OffsetAndEpoch
 from penstock.raft.messages import (
@@ -59,7 +60,7 @@ from penstock.wire import (
 )
 from penstock.wire.fetch import HIGH_WATERMARK_UNTOLD
 
-from .support.context import CLUSTER_NAME, AclResourceType, Call, Context, Operation, Session
+from .support.context import Call, Context, Session
 from .support.response_fields import NO_THROTTLE
 from .support.waiting import in_steps, run
 

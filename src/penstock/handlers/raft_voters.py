@@ -20,6 +20,7 @@ from uuid import UUID
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.steps import Steps
+from penstock.metadata.acls import CLUSTER_NAME, AclResourceType, Operation
 from penstock.metadata.controller.requests import Result
 from penstock.raft.messages import (
     NOT_SENT,
@@ -35,7 +36,7 @@ from penstock.raft.voters import Endpoint, ReplicaKey, Voter
 from penstock.wire import Api
 
 from .raft import endpoint_for, refused
-from .support.context import CLUSTER_NAME, AclResourceType, Call, Context, Operation
+from .support.context import Call, Context
 from .support.controller_call import default_wait_ms, wait_ms_of
 from .support.forwarding import forward
 from .support.response_fields import DENIED_CLUSTER, NO_THROTTLE, refusal

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Uuid
 from penstock.base.steps import Steps
+from penstock.metadata.acls import CLUSTER_NAME, AclResourceType, Operation
 from penstock.metadata.configs import describe
 from penstock.metadata.controller.requests import (
     CreatedTopic,
@@ -33,7 +34,7 @@ from penstock.metadata.records import ConfigRecord
 from penstock.records.structs import NO_UUID
 from penstock.wire import Api
 
-from .support.context import CLUSTER_NAME, AclResourceType, Call, Context, Operation
+from .support.context import Call, Context
 from .support.controller_call import submit, wait_ms_of
 from .support.response_fields import DENIED_TOPIC, NO_THROTTLE, refusal, uuid_in, uuid_out
 from .support.waiting import in_steps

@@ -20,9 +20,10 @@ from penstock.coordinator.transactions.requests import (
     ListReply,
     ListTransactions,
 )
+from penstock.metadata.acls import CLUSTER_NAME, AclResourceType, Operation
 from penstock.wire import Api
 
-from .support.context import CLUSTER_NAME, AclResourceType, Call, Context, Operation
+from .support.context import Call, Context
 from .support.response_fields import NO_THROTTLE
 from .support.waiting import all_of, in_steps, settled
 from .transactions import by_topic

@@ -30,11 +30,12 @@ from penstock.coordinator.transactions.requests import (
     add_offsets,
 )
 from penstock.coordinator.transactions.state import EPOCH_BUMP_VERSION
+from penstock.metadata.acls import CLUSTER_NAME, AclResourceType, Operation
 from penstock.metadata.configs import broker_setting
 from penstock.replica import Partition
 from penstock.wire import Api
 
-from .support.context import CLUSTER_NAME, AclResourceType, Call, Context, Operation
+from .support.context import Call, Context
 from .support.internal_topics import INTERNAL_TOPICS, OFFSETS_TOPIC
 from .support.response_fields import NO_THROTTLE
 from .support.txn_verification import Claim, verify_partitions

@@ -231,6 +231,8 @@ _MIGRATIONS = ("bidirectional", "upgrade", "downgrade", "disabled")
 _PROTOCOLS = ("classic", "consumer", "share", "streams")
 
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+
 _SELECTORS = (RACK_AWARE, "org.apache.kafka.common.replica.LeaderSelector")
 
 _PURGE = "After how many requests completed ones are removed from the purgatory."
@@ -405,6 +407,13 @@ BROKER_SETTINGS: dict[str, Setting] = {
         _inert("replica.socket.receive.buffer.bytes", INT, "65536", "The receive buffer of a follower."),
         _fixed("replica.socket.timeout.ms", INT, "30000", "How long a follower waits for a response."),
         _fixed("request.timeout.ms", INT, "30000", "How long a request to another broker may take."),
+        _fixed("authorizer.class.name", STRING, "",
+               "The class that decides what a client may do, by its ACLs; empty if every client may do everything.",
+               choices=("", STANDARD_AUTHORIZER)),
+        _fixed("super.users", STRING, "",
+               "Principals that may do everything, such as User:alice;User:bob."),
+        _fixed("allow.everyone.if.no.acl.found", BOOLEAN, "false",
+               "Whether every client may do everything with a resource that has no ACL."),
         _fixed("security.inter.broker.protocol", STRING, "PLAINTEXT",
                "The security protocol between brokers.", choices=("PLAINTEXT",)),
         _inert("server.max.startup.time.ms", LONG, _FOREVER, "How long a start may take.", 0),

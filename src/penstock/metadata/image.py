@@ -4,7 +4,7 @@ An image is immutable. `replay` returns the image after some records, which shar
 one, so that readers may keep any image. `records` returns the records that rebuild it: the contents of a snapshot.
 `delta` has the changes between two images.
 
-Records of kinds that are not implemented (ACLs, quotas, delegation tokens, records of later Kafka
+Records of kinds that are not implemented (quotas, delegation tokens, records of later Kafka
 versions) are kept, also in snapshots, so that no node loses them.
 """
 
@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from penstock.base.ids import LeaderEpoch, Offset, Uuid
 
+from .acls import Acl
 from .maps import FrozenMap
 from .records import (
     NO_LEADER,
@@ -160,6 +161,7 @@ class ClusterImage:
     """Topics with a dot or an underscore in their names, by the name with underscores for dots. In names of
     metrics both become underscores, so two topics must not differ in them only."""
     configs: FrozenMap[Resource, Mapping[str, str]] = FrozenMap()  # noqa: RUF009
+    acls: FrozenMap[Uuid, Acl] = FrozenMap()  # noqa: RUF009
     next_producer_id: int = 0
     cluster_id: str = ""
     """The id of the cluster; empty if the log does not have it."""
@@ -176,6 +178,10 @@ class ClusterImage:
     def metadata_version(self) -> int:
         level: int = self.features.get(METADATA_VERSION, METADATA_VERSION_MIN)
         return level
+
+    @cached_property
+    def acl_ids(self) -> dict[Acl, Uuid]:
+        return {acl: acl_id for acl_id, acl in self.acls.entries()}
 
     @cached_property
     def elr_enabled(self) -> bool:

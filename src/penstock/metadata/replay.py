@@ -13,6 +13,7 @@ from penstock.base.errors import KafkaError
 from penstock.base.ids import LeaderEpoch, Offset, Uuid
 
 from . import records as s
+from .acls import Acl, AclResourceType, Operation, PatternType, Permission
 from .ids import DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED
 from .image import (
     Broker,
@@ -44,6 +45,7 @@ class ImageDraft:
         self._partitions: dict[Uuid, Draft[int, Partition]] = {}
         self._configs = Draft(image.configs)
         self._scram_users = Draft(image.scram_users)
+        self._acls = Draft(image.acls)
         self._kept = Draft(image.kept)
         self._unknown = list(image.unknown)
         self._next_producer_id = image.next_producer_id
@@ -84,6 +86,7 @@ class ImageDraft:
             topic_names=self._names.freeze(),
             collisions=self._collisions.freeze(),
             configs=self._configs.freeze(),
+            acls=self._acls.freeze(),
             next_producer_id=self._next_producer_id,
             cluster_id=self._cluster_id,
             scram_users=self._scram_users.freeze(),
@@ -252,6 +255,25 @@ class ImageDraft:
                     cleared = s.PartitionChangeRecord(eligible_leader_replicas=(), last_known_elr=())
                     partitions.set(number, merge(partition, cleared))
 
+    # ACLs.
+
+    def _acl(self, record: s.AccessControlEntryRecord) -> None:
+        acl = Acl(
+            AclResourceType(record.resource_type),
+            record.resource_name,
+            PatternType(record.pattern_type),
+            record.principal,
+            record.host,
+            Operation(record.operation),
+            Permission(record.permission_type),
+        )
+        self._acls.set(record.id, acl)
+
+    def _remove_acl(self, record: s.RemoveAccessControlEntryRecord) -> None:
+        if self._acls.get(record.id) is None:
+            raise ReplayError(f"a record removes an ACL with the unknown id {record.id.hex()}")
+        self._acls.remove(record.id)
+
     # Settings, users, and what is only kept.
 
     def _config(self, record: s.ConfigRecord) -> None:
@@ -320,8 +342,6 @@ def _new(changed: s.Ids | None, held: s.Ids) -> s.Ids:
 def _subject(record: s.AnyRecord) -> tuple[object, ...]:
     """Return the key of a kept record: a later record with the same key replaces it."""
     match record:
-        case s.AccessControlEntryRecord() | s.RemoveAccessControlEntryRecord():
-            return ("acl", record.id)
         case s.ClientQuotaRecord():
             return ("quota", tuple((each.type, each.name) for each in record.entity), record.key)
         case s.DelegationTokenRecord() | s.RemoveDelegationTokenRecord():
@@ -346,8 +366,8 @@ _APPLY: dict[type, Callable[[ImageDraft, Any], None]] = {
     s.PartitionChangeRecord: ImageDraft._change_partition,
     s.ClearElrRecord: ImageDraft._clear_elr,
     s.ConfigRecord: ImageDraft._config,
-    s.AccessControlEntryRecord: ImageDraft._keep,
-    s.RemoveAccessControlEntryRecord: ImageDraft._drop,
+    s.AccessControlEntryRecord: ImageDraft._acl,
+    s.RemoveAccessControlEntryRecord: ImageDraft._remove_acl,
     s.UserScramCredentialRecord: ImageDraft._scram_user,
     s.RemoveUserScramCredentialRecord: ImageDraft._remove_scram_user,
     s.ClientQuotaRecord: ImageDraft._quota,

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 from . import records as s
 from . import versions as v
+from .acls import Acl
 from .image import Broker, ClusterImage, ControllerNode, Partition, Topic
 
 KEPT_BEFORE_PRODUCER_IDS = (s.ClientQuotaRecord,)
-KEPT_BEFORE_SCRAM_USERS = (s.AccessControlEntryRecord,)
 KEPT_AFTER_SCRAM_USERS = (s.DelegationTokenRecord, s.ZkMigrationStateRecord)
 
 
@@ -34,7 +34,8 @@ def snapshot_records(image: ClusterImage) -> Iterator[s.AnyRecord]:
     yield from _kept(image, KEPT_BEFORE_PRODUCER_IDS)
     if image.next_producer_id:
         yield s.ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=image.next_producer_id)
-    yield from _kept(image, KEPT_BEFORE_SCRAM_USERS)
+    for acl_id, acl in sorted(image.acls.entries()):
+        yield acl_record(acl_id, acl)
     for _, user in sorted(image.scram_users.entries(), key=lambda each: each[0]):
         yield user
     yield from _kept(image, KEPT_AFTER_SCRAM_USERS)
@@ -87,6 +88,19 @@ def _controller_record(controller: ControllerNode) -> s.RegisterControllerRecord
         zk_migration_ready=controller.zk_migration_ready,
         endpoints=controller.endpoints,
         features=controller.features,
+    )
+
+
+def acl_record(acl_id: bytes, acl: Acl) -> s.AccessControlEntryRecord:
+    return s.AccessControlEntryRecord(
+        id=acl_id,
+        resource_type=acl.resource_type,
+        resource_name=acl.resource_name,
+        pattern_type=acl.pattern_type,
+        principal=acl.principal,
+        host=acl.host,
+        operation=acl.operation,
+        permission_type=acl.permission,
     )
 
 

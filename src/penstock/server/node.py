@@ -53,6 +53,7 @@ from penstock.replica import Durability, Replicas
 from penstock.replica.broker_client import BrokerClient
 from penstock.replica.checkpointing import LastCheckpoints
 from penstock.replica.housekeeping import Housekeeping
+from penstock.server.authorization import make_authorizer
 from penstock.server.config import NODE_ID_DEFAULT, NodeConfig
 from penstock.server.connection import Connection
 from penstock.server.connection import Dispatcher as RequestDispatcher
@@ -247,6 +248,7 @@ class Node:
             metrics=self._metrics,
             peer_gateway=lambda: self.open_gateway().peer_rpc,
             peers=self._peers,
+            authorizer=make_authorizer(config),
         )
         self._at_controller = replace(
             self.context, controller=self._control_plane.active, liveness=self._control_plane.liveness
@@ -315,6 +317,7 @@ class Node:
         """Apply the committed image, then release the requests that wait for it."""
         self._control_plane.committed(high_watermark)
         if not self._is_up_to_date():
+            self._authorize_by(self._at_controller.image, self._image)
             self._at_controller.image = self._image
             self._control_plane.advanced(high_watermark)
             return
@@ -325,6 +328,7 @@ class Node:
         context = self.context
 
         def acted() -> None:
+            self._authorize_by(old, new)
             context.image = self._at_controller.image = new
             context.groups.follow(new, changed)
             context.transactions.follow(new)
@@ -335,6 +339,13 @@ class Node:
                 watcher()
 
         context.replicas.apply(new, changed, acted, deleted)
+
+    def _authorize_by(self, old: ClusterImage, new: ClusterImage) -> None:
+        """From now on the ACLs of another image decide."""
+        authorizer = self._at_controller.authorizer
+        if authorizer is not None and old.acls is not new.acls:
+            authorizer = authorizer.with_acls(new.acls.values())
+            self.context.authorizer = self._at_controller.authorizer = authorizer
 
     def _is_up_to_date(self) -> bool:
         """Whether the image has this incarnation. Images before it do not have partitions that were assigned later,
@@ -348,7 +359,9 @@ class Node:
     def leading(self, epoch: LeaderEpoch) -> None:
         image = self._image
         identity, told = self.directory.identity, self._config.cluster.cluster_id
-        refusal = unsupported_reason(image) or missing_cluster_id_reason(identity, image)
+        refusal = unsupported_reason(
+            image, has_authorizer=self.context.authorizer is not None
+        ) or missing_cluster_id_reason(identity, image)
         if refusal is not None:
             self._failed(refusal)
             return

@@ -6,7 +6,8 @@ import msgspec
 
 from penstock.gateway.http.protocol.messages import Request, Response, Routes, json
 from penstock.gateway.shared.controller_call import allow
-from penstock.handlers.support.context import AclResourceType, Context, Operation
+from penstock.handlers.support.context import Context
+from penstock.metadata.acls import AclResourceType, Operation
 
 ROUTES = Routes("cluster")
 

@@ -16,7 +16,8 @@ from penstock.gateway.http.protocol.settings_json import (
 )
 from penstock.gateway.http.topics import check_settings
 from penstock.gateway.shared.controller_call import allow, check, decide
-from penstock.handlers.support.context import AclResourceType, Context, Operation
+from penstock.handlers.support.context import Context
+from penstock.metadata.acls import AclResourceType, Operation
 from penstock.metadata.configs import Described, Source, describe
 from penstock.metadata.controller.requests import ConfigChange, ConfigOp, IncrementalAlterConfigs
 from penstock.metadata.image import ALL_BROKERS, Resource, ResourceType

@@ -20,7 +20,8 @@ from penstock.gateway.shared.log_inspection import (
     whole_view,
 )
 from penstock.gateway.shared.topics import find_topic
-from penstock.handlers.support.context import AclResourceType, Context, Operation
+from penstock.handlers.support.context import Context
+from penstock.metadata.acls import AclResourceType, Operation
 
 if TYPE_CHECKING:
     from penstock.gateway.shared.gateway import Gateway

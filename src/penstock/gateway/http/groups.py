@@ -34,8 +34,9 @@ from penstock.gateway.shared.controller_call import allow
 from penstock.gateway.shared.ranges import RangeQuery, resolve
 from penstock.gateway.shared.topics import find_topic
 from penstock.handlers.consumer_groups import is_enabled
-from penstock.handlers.support.context import AclResourceType, Context, Operation
+from penstock.handlers.support.context import Context
 from penstock.handlers.support.internal_topics import OFFSETS_TOPIC
+from penstock.metadata.acls import AclResourceType, Operation
 from penstock.records.structs import CorruptStruct
 
 LISTED: Final = 1_000

@@ -41,7 +41,8 @@ from penstock.gateway.peer_rpc.service import delete_records
 from penstock.gateway.shared.fair_queue import FairQueue
 from penstock.gateway.shared.ranges import OffsetRange, RangeQuery, resolve
 from penstock.gateway.shared.record_json import DECODINGS, JsonRecord, show, show_some
-from penstock.handlers.support.context import Context, Operation
+from penstock.handlers.support.context import Context
+from penstock.metadata.acls import Operation
 from penstock.records import Record
 
 NDJSON: Final = "application/x-ndjson"

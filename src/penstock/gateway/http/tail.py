@@ -25,7 +25,8 @@ from penstock.gateway.peer_rpc.routed_partition import RoutedPartition, find_par
 from penstock.gateway.shared.fair_queue import FairQueue
 from penstock.gateway.shared.record_json import DECODINGS, show
 from penstock.gateway.shared.tail_reader import TailReader
-from penstock.handlers.support.context import Context, Operation
+from penstock.handlers.support.context import Context
+from penstock.metadata.acls import Operation
 from penstock.records import Record
 
 EVENTS: Final = "text/event-stream"

@@ -18,8 +18,9 @@ from penstock.gateway.peer_rpc.routed_partition import RoutedPartition, look_up_
 from penstock.gateway.peer_rpc.service import bounds_of
 from penstock.gateway.shared.controller_call import allow, check, decide
 from penstock.gateway.shared.topics import find_topic
-from penstock.handlers.support.context import AclResourceType, Context, Operation
+from penstock.handlers.support.context import Context
 from penstock.handlers.support.internal_topics import INTERNAL_TOPICS
+from penstock.metadata.acls import AclResourceType, Operation
 from penstock.metadata.configs import broker_setting
 from penstock.metadata.controller.requests import (
     CreatePartitions,

@@ -41,7 +41,8 @@ from penstock.gateway.shared.controller_call import allow
 from penstock.gateway.shared.gateway import Gateway
 from penstock.gateway.shared.topics import find_topic
 from penstock.gateway.shared.wire import Wire
-from penstock.handlers.support.context import AclResourceType, Operation, Session
+from penstock.handlers.support.context import Session
+from penstock.metadata.acls import AclResourceType, Operation
 from penstock.metadata.configs import topic_setting
 
 logger = logging.getLogger(__name__)

@@ -41,8 +41,9 @@ from penstock.gateway.peer_rpc.routed_partition import (
 from penstock.gateway.shared.reading import PORTION_BYTES
 from penstock.gateway.shared.topics import ensure_topic, find_topic
 from penstock.handlers.consumer_groups import is_enabled
-from penstock.handlers.support.context import AclResourceType, Context, Operation, Session
+from penstock.handlers.support.context import Context, Session
 from penstock.handlers.support.response_fields import client_host
+from penstock.metadata.acls import AclResourceType, Operation
 from penstock.records import Record
 
 MEMBERS_MAX: Final = 1000

@@ -4,8 +4,9 @@ from typing import Any
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.steps import Steps
-from penstock.handlers.support.context import CLUSTER_NAME, AclResourceType, Context, Operation, Session
+from penstock.handlers.support.context import Context, Session
 from penstock.handlers.support.controller_call import default_wait_ms, submit
+from penstock.metadata.acls import CLUSTER_NAME, AclResourceType, Operation
 from penstock.metadata.controller.requests import Result
 
 _DENIED = {

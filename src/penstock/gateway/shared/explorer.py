@@ -21,7 +21,8 @@ from penstock.gateway.peer_rpc.routed_partition import RoutedPartition, find_par
 from penstock.gateway.shared.controller_call import allow, check, decide
 from penstock.gateway.shared.new_records import append
 from penstock.gateway.shared.topics import find_topic
-from penstock.handlers.support.context import AclResourceType, Context, Operation, Session
+from penstock.handlers.support.context import Context, Session
+from penstock.metadata.acls import AclResourceType, Operation
 from penstock.metadata.controller.requests import CreateTopics, NewTopic
 from penstock.metadata.image import Topic
 from penstock.records import build_batch

@@ -42,7 +42,8 @@ from penstock.gateway.shared.new_records import (
 )
 from penstock.gateway.shared.produce_calls import BatchRecord, ProduceBatch, ProduceCall
 from penstock.gateway.shared.topics import ensure_topic, find_topic
-from penstock.handlers.support.context import AclResourceType, Context, Operation, Session
+from penstock.handlers.support.context import Context, Session
+from penstock.metadata.acls import AclResourceType, Operation
 from penstock.metadata.image import Topic
 from penstock.records import BatchBuilder
 from penstock.records.builder import Headers

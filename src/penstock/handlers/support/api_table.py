@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from penstock.handlers import (
+    acls,
     brokers,
     cluster,
     config_changes,
@@ -52,6 +53,7 @@ _MODULES = (
     voters,
     reassignments,
     features,
+    acls,
     producer_ids,
     scram_users,
     offsets,

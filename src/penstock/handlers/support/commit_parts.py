@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import Uuid
 from penstock.coordinator.groups.requests import CommittedPartition, OffsetCommit
+from penstock.metadata.acls import AclResourceType, Operation
 from penstock.records.structs import NO_UUID
 
-from .context import AclResourceType, Call, Context, Operation
+from .context import Call, Context
 from .controller_call import wait_ms_of
 from .response_fields import uuid_in
 

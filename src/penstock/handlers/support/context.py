@@ -6,8 +6,9 @@ happen first: records committed, a disk synced, bytes arrived. Errors go into th
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
-from enum import IntEnum
+from ipaddress import IPv6Address
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from penstock.base.client_memory import ClientMemory
@@ -16,6 +17,7 @@ from penstock.base.promise import Promise
 from penstock.base.world import World
 from penstock.handlers.support.connection_state import ConnectionState
 from penstock.handlers.support.response_builder import ResponseBuilder
+from penstock.metadata.acls import AclResourceType, Operation
 from penstock.metadata.configs import BrokerSettings
 from penstock.metadata.controller.port import ControllerPort
 from penstock.metadata.image import Broker, ClusterImage
@@ -29,44 +31,28 @@ if TYPE_CHECKING:
     from penstock.handlers.support.fetch_sessions import FetchSessions
     from penstock.replica import Replicas
     from penstock.replica.broker_client import BrokerClient
+    from penstock.security.authorizer import Authorizer
     from penstock.wire.peers import Peers
-
-
-class Operation(IntEnum):
-    """Operations of ACLs, by the numbers of the protocol."""
-
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
-
-
-class AclResourceType(IntEnum):
-    """Types of resources of ACLs, by the numbers of the protocol."""
-
-    TOPIC = 2
-    GROUP = 3
-    CLUSTER = 4
-    TRANSACTIONAL_ID = 5
 
 
 ANONYMOUS = "User:ANONYMOUS"
 """The principal of a connection that is not authenticated."""
 
-CLUSTER_NAME = "kafka-cluster"
-"""The name of the only resource of type CLUSTER."""
-
 
 class Session:
     """One client's connection."""
 
-    __slots__ = ("end", "host", "listener", "on_close", "peer", "port", "principal", "state")
+    __slots__ = (
+        "_client_address",
+        "end",
+        "host",
+        "listener",
+        "on_close",
+        "peer",
+        "port",
+        "principal",
+        "state",
+    )
 
     def __init__(
         self,
@@ -86,6 +72,24 @@ class Session:
         self.on_close: Callable[[], None] | None = None
         """Called when the connection is closed; set on connections that carry a broker's heartbeats."""
         self.state = ConnectionState()
+        self._client_address: str | None = None
+
+    @property
+    def client_address(self) -> str:
+        """The client's address in Java's format, without the port, as ACLs have it."""
+        if self._client_address is None:
+            self._client_address = java_address(self.peer.rpartition(":")[0])
+        return self._client_address
+
+
+def java_address(host: str) -> str:
+    """An IPv6 address with all its groups; anything else as it is."""
+    if ":" in host:
+        with suppress(ValueError):
+            address, percent, zone = host.partition("%")
+            groups = IPv6Address(address).exploded.split(":")
+            return ":".join(f"{int(group, 16):x}" for group in groups) + percent + zone
+    return host
 
 
 class Call(NamedTuple):
@@ -175,12 +179,24 @@ class Context:
     """Created at the first call, whether or not this node serves HTTP or the line protocol."""
     peers: "Peers | None" = None
     """Connections to other nodes; None on a single node."""
+    authorizer: "Authorizer | None" = None
+    """None if every client may do everything."""
     liveness: BrokerLivenessPort | None = None
     """At the controllers' listener: watches the brokers that send heartbeats there."""
 
     def authorize(self, session: Session, operation: Operation, on: AclResourceType, name: str) -> bool:
-        """Whether the session's principal may do this. Always true: ACLs are not supported yet."""
-        return True
+        """Whether the session's principal may do this."""
+        authorizer = self.authorizer
+        return authorizer is None or authorizer.allows(
+            session.principal, session.client_address, operation, on, name
+        )
+
+    def authorize_any(self, session: Session, operation: Operation, on: AclResourceType) -> bool:
+        """Whether the session's principal may do this with any resource of a type."""
+        authorizer = self.authorizer
+        return authorizer is None or authorizer.allows_any(
+            session.principal, session.client_address, operation, on
+        )
 
     def endpoint(self, broker: Broker, session: Session) -> Endpoint | None:
         """Where this client reaches a broker; None if the broker does not have the client's listener."""

@@ -21,11 +21,12 @@ from typing import cast
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.promise import HoldingPromise
 from penstock.base.world import Timer
-from penstock.handlers.support.context import CLUSTER_NAME, AclResourceType, Context, Operation, Session
+from penstock.handlers.support.context import Context, Session
 from penstock.handlers.support.diverging_epoch import diverging_epoch
 from penstock.handlers.support.fetch_sessions import FIRST_EPOCH, NO_SESSION, requested_partitions
 from penstock.handlers.support.follower_sessions import FollowedPartition, FollowerSession
 from penstock.handlers.support.nearest_replica import selects_by_rack
+from penstock.metadata.acls import CLUSTER_NAME, AclResourceType, Operation
 from penstock.replica import Partition
 from penstock.storage.unread import UnreadRecords
 from penstock.wire import (

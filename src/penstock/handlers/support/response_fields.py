@@ -1,17 +1,16 @@
 """Fields that many responses have: ids, errors, and authorized operations."""
 
 from collections.abc import Iterable
-from contextlib import suppress
 from datetime import timedelta
-from ipaddress import IPv6Address
 from uuid import UUID
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Uuid
+from penstock.metadata.acls import CLUSTER_NAME, AclResourceType, Operation
 from penstock.metadata.controller.requests import Result
 from penstock.records.structs import NO_UUID
 
-from .context import CLUSTER_NAME, AclResourceType, Context, Operation, Session
+from .context import Context, Session
 
 NO_THROTTLE = timedelta()
 
@@ -56,13 +55,7 @@ def uuid_out(uuid: Uuid) -> UUID | None:
 
 def client_host(session: Session) -> str:
     """A client's host as Kafka writes it: a slash, and the address in Java's format, without the port."""
-    host = session.peer.rpartition(":")[0]
-    if ":" in host:
-        with suppress(ValueError):
-            address, percent, zone = host.partition("%")
-            groups = IPv6Address(address).exploded.split(":")
-            host = ":".join(f"{int(group, 16):x}" for group in groups) + percent + zone
-    return f"/{host}"
+    return f"/{session.client_address}"
 
 
 def refusal(error: KafkaError) -> Result:

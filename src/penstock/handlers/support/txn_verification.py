@@ -24,6 +24,7 @@ from penstock.base.promise import Promise
 from penstock.coordinator.transactions.codes import adds_partitions, for_write
 from penstock.coordinator.transactions.requests import AddPartitions, ProducerEpoch, VerifyPartitions
 from penstock.coordinator.transactions.state import EPOCH_BUMP_VERSION
+from penstock.metadata.acls import AclResourceType, Operation
 from penstock.metadata.configs import broker_flag
 from penstock.records.batch import (
     FLAGS_AT,
@@ -38,7 +39,7 @@ from penstock.replica import Partition
 from penstock.storage.producers import OutOfOrderSequence, Producer, StaleProducerEpoch
 from penstock.wire import Api
 
-from .context import AclResourceType, Context, Operation, Session
+from .context import Context, Session
 from .txn_coordinators import Codes, ask_coordinator
 
 ASK_AGAIN_MS: Final = 20

@@ -10,8 +10,8 @@ from the committed records.
     controller.replay(outcome.records, offset, epoch)
 
 Each kind of request is one function in a module for its role: topics, partitions, reassignments, configs,
-features, brokers, producer ids, SCRAM users. None writes anything; only the sessions of brokers change with their
-heartbeats.
+features, ACLs, brokers, producer ids, SCRAM users. None writes anything; only the sessions of brokers change with
+their heartbeats.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from penstock.metadata.image import ClusterImage
 from penstock.metadata.records import AnyRecord, BrokerRegistrationChangeRecord
 
 from . import (
+    acls,
     balancing,
     brokers,
     configs,
@@ -58,6 +59,8 @@ _DECIDE: dict[type, Callable[[ControllerView, Any], Outcome[Any]]] = {
     r.IncrementalAlterConfigs: configs.incremental_alter_configs,
     r.UpdateFeatures: features.update_features,
     r.AlterScramUsers: scram_users.alter_scram_users,
+    r.CreateAcls: acls.create_acls,
+    r.DeleteAcls: acls.delete_acls,
     r.AllocateProducerIds: producer_ids.allocate_producer_ids,
     r.RegisterController: brokers.register_controller,
 }

@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeVar
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Uuid
+from penstock.metadata.acls import Acl, AclFilter
 from penstock.metadata.image import Resource
 from penstock.metadata.records import RECOVERED, Endpoint, Ids, SupportedFeature, Uuids
 from penstock.records.structs import NO_UUID
@@ -234,6 +235,25 @@ class UpdateFeatures(NamedTuple):
 
     updates: tuple[FeatureUpdate, ...]
     validate_only: bool = False
+
+
+# ACLs.
+
+
+class CreateAcls(NamedTuple):
+    """Answered with a `Result` for each."""
+
+    acls: tuple[Acl, ...]
+
+
+class DeleteAcls(NamedTuple):
+    """Answered with a `DeletedAcls` for each filter."""
+
+    filters: tuple[AclFilter, ...]
+
+
+class DeletedAcls(NamedTuple):
+    acls: tuple[Acl, ...]
 
 
 # Brokers and controllers.

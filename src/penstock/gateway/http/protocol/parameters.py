@@ -16,7 +16,8 @@ from penstock.gateway.http.protocol.messages import HttpError, Request
 from penstock.gateway.peer_rpc.routed_partition import RoutedPartition, find_partition
 from penstock.gateway.shared.controller_call import allow
 from penstock.gateway.shared.topics import find_topic
-from penstock.handlers.support.context import AclResourceType, Context, Operation
+from penstock.handlers.support.context import Context
+from penstock.metadata.acls import AclResourceType, Operation
 from penstock.metadata.controller.topics import NAME_LENGTH_MAX
 from penstock.metadata.image import Topic
 

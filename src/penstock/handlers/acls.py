@@ -1,0 +1,182 @@
+"""ACLs.
+
+    DescribeAcls 1 to 3
+    CreateAcls   1 to 3
+    DeleteAcls   1 to 3
+
+A node without an authorizer answers SECURITY_DISABLED. A request with an unknown number closes the connection, as in
+Kafka.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.steps import Steps
+from penstock.metadata.acls import (
+    CLUSTER_NAME,
+    Acl,
+    AclFilter,
+    AclResourceType,
+    Operation,
+    PatternType,
+    Permission,
+)
+from penstock.metadata.controller.requests import CreateAcls, DeleteAcls, DeletedAcls, Result
+from penstock.wire import Api
+
+from .support.context import Call, Context
+from .support.controller_call import default_wait_ms, submit
+from .support.response_fields import DENIED_CLUSTER, NO_THROTTLE, refusal
+from .support.waiting import in_steps
+
+_NO_AUTHORIZER = Result(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
+
+
+def _refused(context: Context, call: Call, operation: Operation) -> Result | None:
+    if not context.authorize(call.session, operation, AclResourceType.CLUSTER, CLUSTER_NAME):
+        return DENIED_CLUSTER
+    return _NO_AUTHORIZER if context.authorizer is None else None
+
+
+def describe_acls(context: Context, call: Call) -> Any:
+    """DescribeAcls 1 to 3: the ACLs that a filter matches, by resource. Needs DESCRIBE on the cluster."""
+    make = call.make
+    acl_filter = _filter(call.message)
+
+    def respond(result: Result, found: list[Acl]) -> Any:
+        by_pattern: dict[tuple[Any, ...], list[Acl]] = {}
+        for acl in found:
+            by_pattern.setdefault(acl[:3], []).append(acl)
+        return make.DescribeAclsResponse(
+            throttle_time=NO_THROTTLE,
+            error_code=result.code,
+            error_message=result.message,
+            resources=tuple(
+                make.DescribeAclsResource(
+                    resource_type=kind,
+                    resource_name=name,
+                    pattern_type=pattern,
+                    acls=tuple(
+                        make.AclDescription(
+                            principal=each.principal,
+                            host=each.host,
+                            operation=each.operation,
+                            permission_type=each.permission,
+                        )
+                        for each in acls
+                    ),
+                )
+                for (kind, name, pattern), acls in by_pattern.items()
+            ),
+        )
+
+    denied = _refused(context, call, Operation.DESCRIBE)
+    if denied is not None:
+        return respond(denied, [])
+    return respond(Result(), sorted(acl for acl in context.image.acl_ids if acl_filter.matches(acl)))
+
+
+@in_steps
+def create_acls(context: Context, call: Call) -> Steps[Any]:
+    """CreateAcls 1 to 3. Needs ALTER on the cluster."""
+    make = call.make
+    acls = tuple(_acl(each) for each in call.message.creations)
+
+    def respond(results: tuple[Result, ...]) -> Any:
+        return make.CreateAclsResponse(
+            throttle_time=NO_THROTTLE,
+            results=tuple(
+                make.AclCreationResult(error_code=each.code, error_message=each.message) for each in results
+            ),
+        )
+
+    denied = _refused(context, call, Operation.ALTER)
+    if denied is not None:
+        return respond((denied,) * len(acls))
+    try:
+        results = yield submit(context, CreateAcls(acls), default_wait_ms(context))
+    except KafkaError as error:
+        return respond((refusal(error),) * len(acls))
+    return respond(results)
+
+
+@in_steps
+def delete_acls(context: Context, call: Call) -> Steps[Any]:
+    """DeleteAcls 1 to 3: delete what each filter matches. Needs ALTER on the cluster."""
+    make = call.make
+    filters = tuple(_filter(each) for each in call.message.filters)
+
+    def respond(rows: tuple[DeletedAcls, ...], result: Result | None = None) -> Any:
+        result = result or Result()
+        return make.DeleteAclsResponse(
+            throttle_time=NO_THROTTLE,
+            filter_results=tuple(
+                make.DeleteAclsFilterResult(
+                    error_code=result.code,
+                    error_message=result.message,
+                    matching_acls=tuple(
+                        make.DeleteAclsMatchingAcl(
+                            error_code=ErrorCode.NONE,
+                            error_message=None,
+                            resource_type=acl.resource_type,
+                            resource_name=acl.resource_name,
+                            pattern_type=acl.pattern_type,
+                            principal=acl.principal,
+                            host=acl.host,
+                            operation=acl.operation,
+                            permission_type=acl.permission,
+                        )
+                        for acl in row.acls
+                    ),
+                )
+                for row in rows
+            ),
+        )
+
+    nothing = (DeletedAcls(()),) * len(filters)
+    denied = _refused(context, call, Operation.ALTER)
+    if denied is not None:
+        return respond(nothing, denied)
+    try:
+        deleted = yield submit(context, DeleteAcls(filters), default_wait_ms(context))
+    except KafkaError as error:
+        return respond(nothing, refusal(error))
+    return respond(deleted)
+
+
+def _acl(each: Any) -> Acl:
+    acl = Acl(
+        AclResourceType(each.resource_type),
+        each.resource_name,
+        PatternType(each.resource_pattern_type),
+        each.principal,
+        each.host,
+        Operation(each.operation),
+        Permission(each.permission_type),
+    )
+    if not (acl.resource_type and acl.pattern_type and acl.operation and acl.permission):
+        raise KafkaError("CreateAcls has an unknown element", ErrorCode.INVALID_REQUEST)
+    return acl
+
+
+def _filter(each: Any) -> AclFilter:
+    found = AclFilter(
+        AclResourceType(each.resource_type_filter),
+        each.resource_name_filter,
+        PatternType(each.pattern_type_filter),
+        each.principal_filter,
+        each.host_filter,
+        Operation(each.operation),
+        Permission(each.permission_type),
+    )
+    if not found.is_known:
+        raise KafkaError("a filter of ACLs has an unknown element", ErrorCode.INVALID_REQUEST)
+    return found
+
+
+HANDLERS: dict[Api, Callable[[Context, Call], Any]] = {
+    Api.DESCRIBE_ACLS: describe_acls,
+    Api.CREATE_ACLS: create_acls,
+    Api.DELETE_ACLS: delete_acls,
+}

@@ -1,0 +1,159 @@
+"""Decides from the ACLs what a principal may do, by the rules of Kafka's StandardAuthorizer:
+
+- A super user may do everything.
+- An ACL applies to a resource by its name, by a prefix of its name, or to all names (`*`).
+- If an ACL that applies denies the operation to the principal and host, it is denied; otherwise one must allow it.
+- Where it is allowed, READ, WRITE, DELETE and ALTER imply DESCRIBE, and ALTER_CONFIGS implies DESCRIBE_CONFIGS.
+- A resource without any ACL is denied, or allowed with `allow.everyone.if.no.acl.found`.
+
+An authorizer is immutable: another set of ACLs is another authorizer. It remembers its decisions.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from penstock.metadata.acls import (
+    ANY_HOST,
+    ANY_NAME,
+    ANY_PRINCIPAL,
+    Acl,
+    AclResourceType,
+    Operation,
+    PatternType,
+    Permission,
+)
+
+DECISIONS_MAX: Final = 100_000
+"""Decisions that are remembered. Names come from clients, so they are forgotten when there are more."""
+
+_IMPLIED_BY: Final = {
+    Operation.DESCRIBE: frozenset(
+        (Operation.DESCRIBE, Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER)
+    ),
+    Operation.DESCRIBE_CONFIGS: frozenset((Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS)),
+}
+
+
+class Decision(NamedTuple):
+    is_allowed: bool
+    reason: str
+    acl: Acl | None = None
+    """The ACL that decided."""
+
+
+SUPER_USER: Final = Decision(True, "the principal is a super user")
+NO_ACL_MATCHES: Final = Decision(False, "no ACL of the resource allows it")
+
+
+class Authorizer:
+    def __init__(
+        self,
+        acls: Iterable[Acl],
+        super_users: frozenset[str] = frozenset(),
+        *,
+        allows_without_acl: bool = False,
+    ) -> None:
+        self.super_users = super_users
+        self._allows_without_acl = allows_without_acl
+        self._literal: dict[tuple[AclResourceType, str], list[Acl]] = defaultdict(list)
+        self._prefixed: dict[AclResourceType, dict[str, list[Acl]]] = defaultdict(lambda: defaultdict(list))
+        for acl in acls:
+            if acl.pattern_type is PatternType.PREFIXED:
+                self._prefixed[acl.resource_type][acl.resource_name].append(acl)
+            else:
+                self._literal[acl.resource_type, acl.resource_name].append(acl)
+        self._decisions: dict[tuple[str, str, Operation, AclResourceType, str], bool] = {}
+
+    def with_acls(self, acls: Iterable[Acl]) -> "Authorizer":
+        return Authorizer(acls, self.super_users, allows_without_acl=self._allows_without_acl)
+
+    def allows(self, principal: str, host: str, operation: Operation, on: AclResourceType, name: str) -> bool:
+        key = principal, host, operation, on, name
+        allowed = self._decisions.get(key)
+        if allowed is None:
+            if len(self._decisions) >= DECISIONS_MAX:
+                self._decisions.clear()
+            allowed = self._decisions[key] = self.decide(*key).is_allowed
+        return allowed
+
+    def decide(
+        self, principal: str, host: str, operation: Operation, on: AclResourceType, name: str
+    ) -> Decision:
+        if principal in self.super_users:
+            return SUPER_USER
+        has_acls = False
+        allowing: Acl | None = None
+        for acl in self._of_resource(on, name):
+            has_acls = True
+            if _is_for(acl, principal, host) and _covers(acl, operation):
+                if acl.permission is Permission.DENY:
+                    return Decision(False, f"an ACL denies it: {acl}", acl)
+                allowing = acl
+        if allowing is not None:
+            return Decision(True, f"an ACL allows it: {allowing}", allowing)
+        return NO_ACL_MATCHES if has_acls else self._without_acl
+
+    @property
+    def _without_acl(self) -> Decision:
+        setting = "allow.everyone.if.no.acl.found is " + ("true" if self._allows_without_acl else "false")
+        return Decision(self._allows_without_acl, f"the resource has no ACL, and {setting}")
+
+    def _of_resource(self, on: AclResourceType, name: str) -> Iterator[Acl]:
+        yield from self._literal.get((on, name), ())
+        if name != ANY_NAME:
+            yield from self._literal.get((on, ANY_NAME), ())
+        prefixed = self._prefixed.get(on)
+        if prefixed:
+            for end in range(len(name), 0, -1):
+                yield from prefixed.get(name[:end], ())
+
+    def allows_any(self, principal: str, host: str, operation: Operation, on: AclResourceType) -> bool:
+        """Whether the principal may do this with some resource of a type (KIP-679): an ACL allows it for a name or
+        prefix, and none denies it for all names that fit."""
+        if principal in self.super_users:
+            return True
+        allowed: list[Acl] = []
+        denied: set[tuple[PatternType, str]] = set()
+        for acl in self._of_type(on):
+            if not _is_for(acl, principal, host) or acl.operation not in (operation, Operation.ALL):
+                continue
+            if acl.permission is Permission.ALLOW:
+                allowed.append(acl)
+            elif acl.pattern_type is PatternType.LITERAL and acl.resource_name == ANY_NAME:
+                return False
+            else:
+                denied.add((acl.pattern_type, acl.resource_name))
+        if any(acl.pattern_type is PatternType.LITERAL and acl.resource_name == ANY_NAME for acl in allowed):
+            return True
+        if any(not _is_denied(acl, denied) for acl in allowed):
+            return True
+        return self._allows_without_acl and self.decide(principal, host, operation, on, _SOME_NAME).is_allowed
+
+    def _of_type(self, on: AclResourceType) -> Iterator[Acl]:
+        for (kind, _), acls in self._literal.items():
+            if kind is on:
+                yield from acls
+        for acls in self._prefixed.get(on, {}).values():
+            yield from acls
+
+
+_SOME_NAME: Final = "hardcode"
+"""The name with which Kafka tests whether everybody is allowed everything."""
+
+
+def _is_for(acl: Acl, principal: str, host: str) -> bool:
+    return acl.principal in (principal, ANY_PRINCIPAL) and acl.host in (host, ANY_HOST)
+
+
+def _covers(acl: Acl, operation: Operation) -> bool:
+    if acl.operation in (operation, Operation.ALL):
+        return True
+    return acl.permission is Permission.ALLOW and acl.operation in _IMPLIED_BY.get(operation, ())
+
+
+def _is_denied(acl: Acl, denied: set[tuple[PatternType, str]]) -> bool:
+    name = acl.resource_name
+    if acl.pattern_type is PatternType.LITERAL and (PatternType.LITERAL, name) in denied:
+        return True
+    return any((PatternType.PREFIXED, name[:end]) in denied for end in range(1, len(name) + 1))
