@@ -15,6 +15,7 @@ from penstock.cli.output import Refused, complain
 from penstock.client.cluster import Cluster
 from penstock.client.errors import Unreachable
 from penstock.client.settings import ClientSettings, parse_servers
+from penstock.records import Codec
 from penstock.records.errors import CorruptBatch
 
 RETRY_SILENT_S = 2.0
@@ -35,6 +36,18 @@ Server = Annotated[
     ),
 ]
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")]
+
+
+Compression = Annotated[
+    str, typer.Option("--compression", "-z", metavar="none|gzip|snappy|lz4|zstd", help="Compression codec.")
+]
+
+
+def parse_codec(text: str) -> Codec:
+    codecs = {each.name.lower(): each for each in Codec}
+    if text.lower() not in codecs:
+        raise Refused(f"--compression is {text!r}, expected one of {', '.join(codecs)}")
+    return codecs[text.lower()]
 
 
 class Isolation(StrEnum):
@@ -87,6 +100,12 @@ def parse_pairs(texts: list[str], what: str) -> dict[str, str]:
             raise Refused(f"{text!r} is not a {what}: expected NAME=VALUE")
         pairs[name.strip()] = value
     return pairs
+
+
+def confirm(question: str, otherwise: str, *, yes: bool) -> None:
+    """Ask for confirmation on a terminal, unless `yes`; refuse with `otherwise` if it is not given."""
+    if not yes and input_is_terminal() and not typer.confirm(question, err=True):
+        raise Refused(otherwise)
 
 
 def input_is_terminal() -> bool:

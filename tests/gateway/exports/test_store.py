@@ -158,16 +158,16 @@ MIDDLE = FileRequest(FilePart.MIDDLE)
 
 
 def test_reader_is_given_the_file_that_it_had(scene: Scene) -> None:
-    assert scene.exports.going_on("r", MIDDLE, ID) is None
+    assert scene.exports.continued("r", MIDDLE, ID) is None
     scene.ask(1)
     scene.world.advance(10)
     scene.ask(2, "another")
     scene.world.advance(10)
-    assert scene.exports.going_on("r", MIDDLE, ID) == wanted(1)
-    assert scene.exports.going_on("another", MIDDLE, ID) == wanted(2)
-    assert scene.exports.going_on("r", MIDDLE, b"another topic of that name") is None
+    assert scene.exports.continued("r", MIDDLE, ID) == wanted(1)
+    assert scene.exports.continued("another", MIDDLE, ID) == wanted(2)
+    assert scene.exports.continued("r", MIDDLE, b"another topic of that name") is None
     scene.world.advance(3 * KEPT_MS)
-    assert scene.exports.going_on("r", MIDDLE, ID) is None
+    assert scene.exports.continued("r", MIDDLE, ID) is None
 
 
 def test_part_of_a_file_that_is_gone_is_not_made_from_another(scene: Scene) -> None:
@@ -206,10 +206,10 @@ def test_size_and_more_of_the_end_belong_to_a_read_that_has_just_begun(
 ) -> None:
     scene.ask(1, asked=FileRequest(FilePart.END, 8))
     scene.world.advance(10)
-    assert scene.exports.going_on("r", asked, ID) == wanted(1)
+    assert scene.exports.continued("r", asked, ID) == wanted(1)
     scene.world.advance(BEGINNING_MS)
-    assert scene.exports.going_on("r", asked, ID) is None
-    assert scene.exports.going_on("r", FileRequest(FilePart.START), ID) == wanted(1)
+    assert scene.exports.continued("r", asked, ID) is None
+    assert scene.exports.continued("r", FileRequest(FilePart.START), ID) == wanted(1)
 
 
 def test_reads_that_are_remembered_are_bounded(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,7 +217,7 @@ def test_reads_that_are_remembered_are_bounded(scene: Scene, monkeypatch: pytest
     for reader in ("a", "b", "c"):
         scene.ask(1, reader)
         scene.world.advance(10)
-    assert [scene.exports.going_on(each, MIDDLE, ID) is None for each in "abc"] == [True, False, False]
+    assert [scene.exports.continued(each, MIDDLE, ID) is None for each in "abc"] == [True, False, False]
 
 
 def test_nothing_is_left_behind_by_this_life_or_by_the_last(scene: Scene) -> None:

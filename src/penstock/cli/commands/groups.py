@@ -7,7 +7,7 @@ import typer
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import Offset, TopicPartition
 from penstock.cli.command_group import command_group
-from penstock.cli.connecting import SERVER_DEFAULT, Server, connected, input_is_terminal
+from penstock.cli.connecting import SERVER_DEFAULT, Server, confirm, connected
 from penstock.cli.main import EXIT_CANNOT
 from penstock.cli.offset_resets import ResetTarget, reset
 from penstock.cli.options import Json, Yes
@@ -83,7 +83,7 @@ def groups_list(
     _check_words(types, TYPES, "type")
     with connected(server) as cluster:
         found = client.list_groups(cluster, states, types)
-        worst = _say_what_is_missing(cluster)
+        worst = _report_unlisted(cluster)
     if as_json:
         rows = [
             {
@@ -126,7 +126,7 @@ def groups_describe(
         wanted = list(dict.fromkeys(names or ()))
         if not wanted:
             wanted = [each.group_id for each in client.list_groups(cluster)]
-            worst = _say_what_is_missing(cluster)
+            worst = _report_unlisted(cluster)
         for name in wanted:
             try:
                 group = client.describe_group(cluster, name)
@@ -221,10 +221,8 @@ def groups_delete(
         selections = [parse_selection(each) for each in topic]
         return _forget(server, names[0], selections, as_json=as_json)
     names = list(dict.fromkeys(names))
-    if not yes and input_is_terminal():
-        what = f"group {names[0]}" if len(names) == 1 else f"{len(names)} groups ({', '.join(names)})"
-        if not typer.confirm(f"Delete {what} and all committed offsets?", err=True):
-            raise Refused("nothing was deleted")
+    what = f"group {names[0]}" if len(names) == 1 else f"{len(names)} groups ({', '.join(names)})"
+    confirm(f"Delete {what} and all committed offsets?", "nothing was deleted", yes=yes)
     worst = 0
     rows = []
     with connected(server) as cluster:
@@ -250,8 +248,8 @@ def _check_words(words: tuple[str, ...], known: tuple[str, ...], what: str) -> N
             raise Refused(f"{word!r} is not a group {what}, expected one of {', '.join(known)}")
 
 
-def _say_what_is_missing(cluster: Cluster) -> int:
-    """A list without the groups of a coordinator that is out of order is not the whole list."""
+def _report_unlisted(cluster: Cluster) -> int:
+    """Report coordinators whose groups are missing in a list; return the exit code."""
     found = unlisted_partitions(cluster)
     if not found.partitions:
         return 0

@@ -11,7 +11,15 @@ from typing import Annotated
 import typer
 
 from penstock.base.ids import TopicPartition
-from penstock.cli.connecting import SERVER_DEFAULT, Server, Topic, connected, input_is_terminal
+from penstock.cli.connecting import (
+    SERVER_DEFAULT,
+    Compression,
+    Server,
+    Topic,
+    connected,
+    input_is_terminal,
+    parse_codec,
+)
 from penstock.cli.output import Refused, print_json, progress
 from penstock.cli.positions import parse_time
 from penstock.cli.produce_input import (
@@ -26,7 +34,6 @@ from penstock.client.errors import ClientError
 from penstock.client.producer import UNKNOWN_TOPIC_WAIT_MS, Delivery, Producer, ProducerSettings
 from penstock.client.sender import ACKS_ALL
 from penstock.client.settings import Clock
-from penstock.records import Codec
 
 
 class InputFormat(StrEnum):
@@ -88,10 +95,7 @@ def produce(
         str,
         typer.Option("--acks", metavar="0|1|all", help="Replicas that acknowledge."),
     ] = "all",
-    compression: Annotated[
-        str,
-        typer.Option("--compression", "-z", metavar="none|gzip|snappy|lz4|zstd", help="Compression codec."),
-    ] = "none",
+    compression: Compression = "none",
     idempotent: Annotated[
         bool | None,
         typer.Option(
@@ -250,11 +254,7 @@ def _settings(acks: str, compression: str, idempotent: bool | None) -> ProducerS
     replicas = {"all": ACKS_ALL, "-1": ACKS_ALL, "0": 0, "1": 1}.get(acks)
     if replicas is None:
         raise Refused(f"--acks is {acks!r}, expected 0, 1 or all")
-    try:
-        codec = Codec[compression.upper()]
-    except KeyError:
-        names = ", ".join(each.name.lower() for each in Codec)
-        raise Refused(f"--compression is {compression!r}, expected one of {names}") from None
+    codec = parse_codec(compression)
     is_idempotent = replicas == ACKS_ALL if idempotent is None else idempotent
     if is_idempotent and replicas != ACKS_ALL:
         raise Refused(f"--idempotent needs --acks all, and --acks is {acks}")

@@ -5,10 +5,9 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.connecting import SERVER_DEFAULT, Server
-from penstock.cli.output import Refused, complain, print_json
+from penstock.cli.connecting import SERVER_DEFAULT, Compression, Server, parse_codec
+from penstock.cli.output import complain, print_json
 from penstock.cli.spark_jobs import ArchiveDirectory, ResultAsJson, refusing
-from penstock.records import Codec
 
 
 def replay(
@@ -16,10 +15,7 @@ def replay(
     to: Annotated[
         str, typer.Option("--to", metavar="TOPIC", help="A topic that does not exist, or is empty.")
     ],
-    compression: Annotated[
-        str,
-        typer.Option("--compression", "-z", metavar="none|gzip|snappy|lz4|zstd", help="Compression codec."),
-    ] = "zstd",
+    compression: Compression = "zstd",
     server: Server = SERVER_DEFAULT,
     as_json: ResultAsJson = False,
 ) -> None:
@@ -32,14 +28,12 @@ def replay(
     \b
     penstock replay /archive/orders --to orders-again
     """
-    codecs = {each.name.lower(): each for each in Codec}
-    if compression not in codecs:
-        raise Refused(f"--compression is {compression!r}, expected one of {', '.join(codecs)}")
+    codec = parse_codec(compression)
     table = str(directory.absolute())
     with refusing():
         from penstock.spark.archiving import replay as replaying  # noqa: PLC0415  # help works without the extra
 
-        done = replaying.replay(replaying.ReplayJob(table, to, server, codecs[compression]), _show_progress)
+        done = replaying.replay(replaying.ReplayJob(table, to, server, codec), _show_progress)
     if sys.stderr.isatty():
         print(file=sys.stderr)
     if done.warning:

@@ -7,10 +7,10 @@ import typer
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import TopicPartition, uuid_text
 from penstock.cli.command_group import command_group
-from penstock.cli.connecting import SERVER_DEFAULT, Server, connected, input_is_terminal, parse_pairs
+from penstock.cli.connecting import SERVER_DEFAULT, Server, confirm, connected, parse_pairs
 from penstock.cli.main import EXIT_CANNOT
 from penstock.cli.options import Json, Yes
-from penstock.cli.output import Refused, complain, counted, print_json, print_result, print_table
+from penstock.cli.output import complain, counted, print_json, print_result, print_table
 from penstock.client import admin
 from penstock.client.admin import BROKER_DEFAULT, NewTopic
 from penstock.client.cluster import Cluster
@@ -206,10 +206,8 @@ def topics_delete(
     penstock topics delete orders --yes
     """
     names = list(dict.fromkeys(names))
-    if not yes and input_is_terminal():
-        what = names[0] if len(names) == 1 else f"{len(names)} topics ({', '.join(names)})"
-        if not typer.confirm(f"Delete {what} and all records?", err=True):
-            raise Refused("nothing was deleted")
+    what = names[0] if len(names) == 1 else f"{len(names)} topics ({', '.join(names)})"
+    confirm(f"Delete {what} and all records?", "nothing was deleted", yes=yes)
     with connected(server) as cluster:
         outcomes = admin.delete_topics(cluster, names)
     worst = 0

@@ -6,7 +6,7 @@ import typer
 
 from penstock.base.ids import TopicPartition
 from penstock.cli.command_group import command_group
-from penstock.cli.connecting import SERVER_DEFAULT, Server, connected, input_is_terminal
+from penstock.cli.connecting import SERVER_DEFAULT, Server, confirm, connected
 from penstock.cli.main import EXIT_CANNOT
 from penstock.cli.options import Json, Yes
 from penstock.cli.output import Refused, complain, print_json, print_result, print_table, printable, show_time
@@ -303,7 +303,7 @@ def _abort(server: str, name: str, *, yes: bool, as_json: bool) -> None:
         transaction = client.describe_transaction(cluster, name)
         if transaction.state not in client.OPEN:
             raise Refused(f"{name} has no transaction to abort, it is in state {transaction.state}")
-        _confirm(f"Abort the transaction of {name} and fence its producer?", yes)
+        confirm(f"Abort the transaction of {name} and fence its producer?", "nothing was aborted", yes=yes)
         client.terminate(cluster, transaction)
     document = {"transactionalId": name, "aborted": True, "was": _as_json(transaction)}
     what = show_partitions(transaction.partitions) or "no partitions"
@@ -316,10 +316,8 @@ def _abort_in_partition(
     """Write an abort marker for the transaction that began at an offset, without its coordinator."""
     with connected(server) as cluster:
         producer = _open_at(cluster, partition, start_offset)
-        _confirm(
-            f"Write an abort marker to {_colon(partition)} for the transaction from offset {start_offset} on?",
-            yes,
-        )
+        what = f"{_colon(partition)} for the transaction from offset {start_offset} on"
+        confirm(f"Write an abort marker to {what}?", "nothing was aborted", yes=yes)
         client.write_abort(cluster, partition, producer)
     was = {**partition._asdict(), **_producer(producer)}
     sentence = f"aborted the transaction of producer {producer.producer_id} on {_colon(partition)}"
@@ -334,8 +332,3 @@ def _open_at(cluster: Cluster, partition: TopicPartition, start_offset: int) -> 
     offsets = ", ".join(str(each.start_offset) for each in found)
     others = f"they begin at {offsets}" if found else "none is open there"
     raise Refused(f"no open transaction begins at offset {start_offset} of {_colon(partition)}: {others}")
-
-
-def _confirm(question: str, yes: bool) -> None:
-    if not yes and input_is_terminal() and not typer.confirm(question, err=True):
-        raise Refused("nothing was aborted")

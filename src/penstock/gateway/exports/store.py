@@ -148,7 +148,7 @@ class Exports:
 
     # -- requests --------------------------------------------------------------------------------------
 
-    def going_on(self, reader: Hashable, asked: FileRequest, topic_id: bytes) -> ExportSpec | None:
+    def continued(self, reader: Hashable, asked: FileRequest, topic_id: bytes) -> ExportSpec | None:
         """The file of the reader's last read, if the request continues it, the topic is the same, and the file
         exists."""
         read = self._reads.get(reader)
@@ -172,7 +172,7 @@ class Exports:
         """The file; created if it does not exist."""
         _check_installed()
         try:
-            is_going_on = self._is_going_on(reader, wanted, asked)
+            is_continued = self._continues_read(reader, wanted, asked)
             kept = self._kept.get(wanted)
             if kept is None:
                 kept = self._begin(wanted)
@@ -185,7 +185,7 @@ class Exports:
         now_ms = kept.used_ms = self._context.world.now_ms()
         if wanted in self._kept:
             self._kept.move_to_end(wanted)
-        read = self._reads.get(reader) if is_going_on else None
+        read = self._reads.get(reader) if is_continued else None
         if read is None or read.wanted != wanted:
             read = FileRead(wanted, asked, now_ms, now_ms)
         self._reads[reader] = read._replace(used_ms=now_ms)
@@ -194,7 +194,7 @@ class Exports:
             self._reads.popitem(last=False)
         return Export(wanted, kept.made, kept.path, kept.tag)
 
-    def _is_going_on(self, reader: Hashable, wanted: ExportSpec, asked: FileRequest) -> bool:
+    def _continues_read(self, reader: Hashable, wanted: ExportSpec, asked: FileRequest) -> bool:
         """Whether the request continues the reader's last read. Raises 410 if that was of another file, which is
         removed: the client would mix parts of both."""
         read = self._reads.get(reader)

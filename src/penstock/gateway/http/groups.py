@@ -42,7 +42,7 @@ from penstock.records.structs import CorruptStruct
 LISTED: Final = 1_000
 LISTED_MAX: Final = 10_000
 
-PARTITIONS_A_TURN: Final = 500
+PARTITIONS_A_TICK: Final = 500
 
 _STATES: Final = (
     "Empty",
@@ -326,7 +326,7 @@ def _lag(gateway: Any, request: Request) -> Steps[Response]:
     rows = []
     for count, name in enumerate(names, 1):
         rows.append(_row(name, led.get(name), committed.get(name), members.get(name)))
-        if count % PARTITIONS_A_TURN == 0:
+        if count % PARTITIONS_A_TICK == 0:
             yield next_tick(context.world)
     return json(GroupLag(group, described.state, sum(row.lag or 0 for row in rows), rows))
 

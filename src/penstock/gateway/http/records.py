@@ -58,7 +58,7 @@ FORMATS: Final = {
 
 CONTENT_TYPES: Final = tuple(FORMATS.values())
 
-SPANS_A_TURN: Final = 100
+SPANS_A_TICK: Final = 100
 """Partitions whose aborted transactions are looked up in one tick."""
 
 PAGE_RECORDS: Final = 1_000
@@ -222,7 +222,7 @@ def _page(
                 if fitting < len(records):
                     return Page(shown, (number, records[fitting].offset))
         finally:
-            walk.rest()
+            walk.release()
     return Page(shown, None)
 
 
@@ -244,7 +244,7 @@ def _lines(
     bytes_left = asked.bytes_max if asked.bytes_max is not None else 1 << 62
     for each in ranges:
         walk = RoutedWalk(context, *each)
-        slot = fair_queue.stream_slot(out, walk.rest)
+        slot = fair_queue.stream_slot(out, walk.release)
         try:
             while not walk.is_over and left > 0 and bytes_left > 0:
                 yield from slot.wait()
@@ -270,12 +270,12 @@ def _file(
     reader = (peer, request.headers.get("user-agent"), content_type, *words)
     part = requested_part(request.headers, is_head=request.is_head)
     topic_id = ranges[0].partition.topic_id if ranges else b""
-    wanted = gateway.exports.going_on(reader, part, topic_id)
+    wanted = gateway.exports.continued(reader, part, topic_id)
     if wanted is None:
         spans = []
         for count, each in enumerate(ranges, 1):
             spans.append((yield from gateway.exports.span(each)))
-            if count % SPANS_A_TURN == 0:
+            if count % SPANS_A_TICK == 0:
                 yield next_tick(gateway.context.world)
         wanted = ExportSpec(
             content_type,

@@ -204,8 +204,8 @@ class Tail:
     def events(self, out: Out) -> Steps[None]:
         world = self._context.world
         reader = TailReader(self._context, self._partitions, self._positions)
-        slot = self._fair_queue.stream_slot(out, reader.rest)
-        heard_ns = world.clock_ns()
+        slot = self._fair_queue.stream_slot(out, reader.release)
+        sent_ns = world.clock_ns()
         why = ""
         try:
             # The first id is the start: a client that reconnects before the first record misses none.
@@ -219,11 +219,11 @@ class Tail:
                 if found is not None:
                     out.write(self._written(*found))
                     del found  # which may be views of a whole batch, while it waits for the client
-                    heard_ns = world.clock_ns()
+                    sent_ns = world.clock_ns()
                     why = ALL_SENT if self.events_left == 0 else ""
                 elif not self._find_new(reader):
                     slot.pause()
-                    silent_ms = (world.clock_ns() - heard_ns) / 1e6
+                    silent_ms = (world.clock_ns() - sent_ns) / 1e6
                     left_ms = float("inf") if self.wait_ms is None else self.wait_ms - silent_ms
                     if left_ms <= 0:
                         why = NOTHING_CAME

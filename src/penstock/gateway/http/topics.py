@@ -37,7 +37,7 @@ from penstock.replica.partition import NO_LEADER
 LISTED: Final = 1_000
 LISTED_MAX: Final = 10_000
 
-PARTITIONS_A_TURN: Final = 500
+PARTITIONS_A_TICK: Final = 500
 """Partitions that are described in one tick: a millisecond or two."""
 
 PARTITIONS_OF_A_TOPIC_MAX: Final = 2**31 - 1
@@ -212,7 +212,7 @@ def _described(context: Context, topic: Topic) -> Steps[Response]:
     away = yield from _elsewhere(context, topic)
     for count, number in enumerate(sorted(topic.partitions), 1):
         rows.append(_partition(context, topic, number, away.get(number)))
-        if count % PARTITIONS_A_TURN == 0:
+        if count % PARTITIONS_A_TICK == 0:
             yield next_tick(context.world)
     return json(TopicDescription(topic.name, uuid_text(topic.id), topic.name in INTERNAL_TOPICS, rows))
 

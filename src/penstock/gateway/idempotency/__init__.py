@@ -13,6 +13,7 @@ its record went to."""
 
 from penstock.gateway.idempotency.keyfile import HEADER, IDEMPOTENCY_KEY_BYTES_MAX, digest_of
 from penstock.gateway.idempotency.keys import IdempotencyKeys
+from penstock.gateway.idempotency.log_reading import still_loading
 from penstock.gateway.idempotency.topic_keys import Claim, TopicKeys
 
 __all__ = [
@@ -22,4 +23,5 @@ __all__ = [
     "IdempotencyKeys",
     "TopicKeys",
     "digest_of",
+    "still_loading",
 ]

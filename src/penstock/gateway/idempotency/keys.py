@@ -17,6 +17,7 @@ from penstock.base.ids import Offset, Uuid, uuid_from_text, uuid_text
 from penstock.base.promise import Promise
 from penstock.base.world import Timer
 from penstock.gateway.idempotency.keyfile import Filters
+from penstock.gateway.idempotency.log_reading import still_loading
 from penstock.gateway.idempotency.topic_files import (
     MANIFEST,
     BadManifest,
@@ -78,10 +79,7 @@ class IdempotencyKeys:
     def ready(self, topic: Topic) -> TopicKeys:
         keys = self.of(topic)
         if keys is None:
-            raise KafkaError(
-                f"idempotency keys of {topic.name} are loading from its log. Retry.",
-                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-            )
+            raise still_loading(topic.name)
         return keys
 
     def is_open(self, topic: Topic) -> bool:

@@ -79,6 +79,13 @@ def has_key(log: Log, offset: Offset, digest: bytes) -> bool:
     return True
 
 
+def still_loading(name: str) -> KafkaError:
+    """The error while the keys of a topic or partition are read."""
+    return KafkaError(
+        f"idempotency keys of {name} are loading from its log. Retry.", ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    )
+
+
 def _may_be_ours(batch: RecordBatch) -> bool:
     return batch.producer_id < 0 and not batch.is_control and not batch.is_transactional
 
@@ -188,12 +195,7 @@ class LogReading:
 
     def _give_up(self, opened: Promise[None]) -> None:
         self._waiting = [each for each in self._waiting if each[0] is not opened]
-        opened.fail(
-            KafkaError(
-                f"idempotency keys of {self._name} are loading from its log. Retry.",
-                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-            )
-        )
+        opened.fail(still_loading(self._name))
 
     def _begin(self, topic: Topic) -> None:
         def prepared(error: Exception | None) -> None:

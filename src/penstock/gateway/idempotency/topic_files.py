@@ -240,11 +240,11 @@ class TopicFiles:
         shared: "IdempotencyKeys",
         directory: str,
         manifest: Manifest,
-        lost: Callable[[], None],
+        on_damage: Callable[[], None],
         *,
         is_new: bool = False,
     ) -> None:
-        """`lost` is called when a file is found to be damaged."""
+        """`on_damage` is called when a file is found to be damaged."""
         self._shared = shared
         self.directory = directory
         self.manifest = manifest
@@ -254,8 +254,8 @@ class TopicFiles:
         """Whether files that a crash left behind are removed."""
         self.opened = [self._open(each) for each in manifest.files]
         """The files of the manifest, oldest first."""
-        self._lost = lost
-        self._lost_names: set[str] = set()
+        self._on_damage = on_damage
+        self._damaged_names: set[str] = set()
         """Damaged files. A manifest that is being written on a thread may still name them."""
 
     def _open(self, note: FileNote) -> KeyFile:
@@ -277,7 +277,7 @@ class TopicFiles:
                 place = file.find(digest)
             except (CorruptKeyFile, OSError) as error:
                 if isinstance(error, CorruptKeyFile | FileNotFoundError):
-                    self._lose(note, error)
+                    self._drop_damaged(note, error)
                 raise KafkaError(
                     f"idempotency keys of {self.manifest.topic} cannot be read: {error}",
                     ErrorCode.KAFKA_STORAGE_ERROR,
@@ -357,7 +357,7 @@ class TopicFiles:
             name = error.path.rpartition("/")[2]
             for note in self.manifest.files:
                 if note.name == name:
-                    self._lose(note, error)
+                    self._drop_damaged(note, error)
         else:
             logger.error("key files of %s cannot be merged: %s", self.manifest.topic, error)
 
@@ -369,8 +369,8 @@ class TopicFiles:
 
     def _follow(self, manifest: Manifest) -> None:
         """Use a new manifest."""
-        if any(each.name in self._lost_names for each in manifest.files):
-            files = tuple(each for each in manifest.files if each.name not in self._lost_names)
+        if any(each.name in self._damaged_names for each in manifest.files):
+            files = tuple(each for each in manifest.files if each.name not in self._damaged_names)
             manifest = Manifest(manifest.topic, {}, files, manifest.next_file)  # all of the log is read again
         known = {note.name: file for note, file in zip(self.manifest.files, self.opened, strict=True)}
         self.opened = [known.get(each.name) or self._open(each) for each in manifest.files]
@@ -379,9 +379,9 @@ class TopicFiles:
                 file.forget()
         self.manifest = manifest
 
-    def _lose(self, note: FileNote, error: Exception) -> None:
+    def _drop_damaged(self, note: FileNote, error: Exception) -> None:
         """Drop a damaged file, and read the whole log again."""
         logger.error("%s; reading the keys of %s from its log instead", error, self.manifest.topic)
-        self._lost_names.add(note.name)
+        self._damaged_names.add(note.name)
         self._follow(self.manifest)
-        self._lost()
+        self._on_damage()

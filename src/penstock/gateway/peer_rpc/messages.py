@@ -71,14 +71,7 @@ class WriteResult(_Message, frozen=True):
 
     @property
     def error(self) -> KafkaError | None:
-        """The error, if any. A partition that the receiver does not know is retriable: its metadata is behind the
-        sender's."""
-        if not self.code:
-            return None
-        code = _code(self.code)
-        if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            code = ErrorCode.LEADER_NOT_AVAILABLE
-        return KafkaError(self.message, code)
+        return _error_of_leader(self.code, self.message) if self.code else None
 
 
 class FindKeys(_Message, frozen=True):
@@ -120,12 +113,8 @@ class BoundsResult(_Message, frozen=True):
 
     @property
     def error(self) -> KafkaError:
-        """The error, if there are no bounds. A partition that the receiver does not know is retriable: its metadata is
-        behind the sender's."""
-        code = _code(self.code)
-        if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            code = ErrorCode.LEADER_NOT_AVAILABLE
-        return KafkaError(self.message, code)
+        """The error, if there are no bounds."""
+        return _error_of_leader(self.code, self.message)
 
 
 class View(_Message, frozen=True):
@@ -240,6 +229,14 @@ def _code(number: int) -> ErrorCode:
         return ErrorCode(number)
     except ValueError:  # of a newer release
         return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def _error_of_leader(number: int, message: str) -> KafkaError:
+    """A partition that the receiver does not know is retriable: its metadata is behind the sender's."""
+    code = _code(number)
+    if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        code = ErrorCode.LEADER_NOT_AVAILABLE
+    return KafkaError(message, code)
 
 
 def write(request: Any) -> bytes:

@@ -33,7 +33,7 @@ from penstock.gateway.shared.reading import (
     read,
     size_of,
 )
-from penstock.gateway.shared.topics import find_topic
+from penstock.gateway.shared.topics import find_topic, no_partition
 from penstock.handlers.support.context import Context
 from penstock.records import Record
 from penstock.replica import DelayedFetch, Partition
@@ -200,10 +200,7 @@ def find_partition(context: Context, topic: str, number: int) -> RoutedPartition
     """A partition of an existing topic."""
     found = find_topic(context, topic)
     if number not in found.partitions:
-        raise KafkaError(
-            f"topic {topic!r} has no partition {number}, only 0 to {len(found.partitions) - 1}",
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        )
+        raise no_partition(found, number)
     if is_alone(context):
         context.replicas.find(topic, number)  # raises the reason if the only broker does not serve it
     return RoutedPartition(context, topic, found.id, number)
@@ -346,7 +343,7 @@ class RoutedWalk:
             self.position = record.offset + 1
         return found
 
-    def rest(self) -> None:
+    def release(self) -> None:
         """Keep only the position: records that were read but not returned are read again."""
         walk, self._walk = self._walk, None
         if walk is not None:

@@ -9,14 +9,13 @@ add 160 ms to the start and some megabytes of memory. The tests parse every page
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Final, Literal, TypeAlias
+from typing import Final, TypeAlias
 
 from penstock.base.metrics import BOUNDS_NS, Histogram
 
 TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
 OPEN_METRICS: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
-Kind: TypeAlias = Literal["counter", "gauge"]
 Labels: TypeAlias = Sequence[tuple[str, str]]
 Sample: TypeAlias = tuple[Labels, float]
 

@@ -49,9 +49,9 @@ class FairQueue:
             yield ready
             yield self.next()
 
-    def stream_slot(self, out: Out, rest: Callable[[], None]) -> "StreamSlot":
-        """For a stream that decodes what it sends; `rest` drops what is decoded and not sent. `close` it."""
-        return StreamSlot(self, out, rest)
+    def stream_slot(self, out: Out, release: Callable[[], None]) -> "StreamSlot":
+        """For a stream that decodes what it sends; `release` drops what is decoded and not sent. `close` it."""
+        return StreamSlot(self, out, release)
 
     def soon(self, later: Promise[None]) -> None:
         """Resolve a promise when its portion may be done."""
@@ -75,12 +75,12 @@ class FairQueue:
 class StreamSlot:
     """One stream in the queue. A few streams hold a place and keep what they decoded, others only a position."""
 
-    __slots__ = ("_has_place", "_left", "_out", "_queue", "_rest")
+    __slots__ = ("_has_place", "_left", "_out", "_queue", "_release")
 
-    def __init__(self, queue: FairQueue, out: Out, rest: Callable[[], None]) -> None:
+    def __init__(self, queue: FairQueue, out: Out, release: Callable[[], None]) -> None:
         self._queue = queue
         self._out = out
-        self._rest = rest
+        self._release = release
         self._has_place = False
         self._left = 0
         """Portions that it may send before it releases its place."""
@@ -110,7 +110,7 @@ class StreamSlot:
 
     def pause(self) -> None:
         """Drop what is decoded and release the place: there is nothing to send now."""
-        self._rest()
+        self._release()
         if not self._has_place:
             return
         queue = self._queue

@@ -13,9 +13,9 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.errors import KafkaError
 from penstock.base.steps import Steps, sleep
-from penstock.gateway.idempotency import IdempotencyKeys
+from penstock.gateway.idempotency import IdempotencyKeys, still_loading
 from penstock.gateway.peer_rpc.client import peer_rpc_of
 from penstock.gateway.peer_rpc.messages import FindKeys, KeyPlaces
 from penstock.gateway.peer_rpc.retry import PATIENCE_MS, RETRIABLE, RETRY_MS
@@ -86,10 +86,7 @@ def known_here(
         keys.begin(topic)
         known = keys.of(topic)
         if known is None:
-            raise KafkaError(
-                f"idempotency keys of {topic.name} are loading from its log. Retry.",
-                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-            )
+            raise still_loading(topic.name)
     now_ms = context.world.now_ms()
     waiting = [known.find(each, now_ms) for each in digests]
     places: KeyPlaces = []

@@ -12,6 +12,7 @@ from msgspec import Struct
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset, TopicPartition, uuid_text
 from penstock.base.steps import Steps, beside
+from penstock.gateway.shared.topics import no_partition
 from penstock.handlers.support.context import Context
 from penstock.metadata.configs import Source, describe, log_settings, min_insync_replicas
 from penstock.metadata.image import Broker, Resource, ResourceType, Topic
@@ -292,10 +293,7 @@ def _glimpse(
 ) -> Iterator[_Glimpse]:
     for number in numbers:
         if number not in topic.partitions:
-            raise KafkaError(
-                f"topic {topic.name!r} has no partition {number}, only 0 to {len(topic.partitions) - 1}",
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            )
+            raise no_partition(topic, number)
         here = context.replicas.partitions.get(TopicPartition(topic.name, number))
         yield _glimpse_partition(number, topic.partitions[number], here, wanted)
 

@@ -24,7 +24,7 @@ from penstock.base.hashing import partition_of_key
 from penstock.base.ids import TimestampMs, Uuid
 from penstock.base.promise import Promise
 from penstock.base.steps import RunningSteps, Steps
-from penstock.gateway.idempotency import HEADER, Claim, IdempotencyKeys, digest_of
+from penstock.gateway.idempotency import HEADER, Claim, IdempotencyKeys, digest_of, still_loading
 from penstock.gateway.peer_rpc.client import peer_rpc_of
 from penstock.gateway.peer_rpc.messages import KeyPlaces, RecordToWrite, Write, WriteResult
 from penstock.gateway.peer_rpc.retry import PATIENCE_MS, is_alone
@@ -41,7 +41,7 @@ from penstock.gateway.shared.new_records import (
     record_bytes_max,
 )
 from penstock.gateway.shared.produce_calls import BatchRecord, ProduceBatch, ProduceCall
-from penstock.gateway.shared.topics import ensure_topic, find_topic
+from penstock.gateway.shared.topics import ensure_topic, find_topic, no_partition
 from penstock.handlers.support.context import Context, Session
 from penstock.metadata.acls import AclResourceType, Operation
 from penstock.metadata.image import Topic
@@ -260,10 +260,7 @@ class Producer:
         count = len(topic.partitions)
         if partition is not None:
             if partition not in topic.partitions:
-                raise KafkaError(
-                    f"topic {topic.name!r} has no partition {partition}, only 0 to {count - 1}",
-                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                )
+                raise no_partition(topic, partition)
             return partition
         if key is not None:
             return partition_of_key(key, count)
@@ -359,10 +356,7 @@ class Producer:
     def _claim(self, topic: Topic, partition: Partition, digest: bytes) -> Claim:
         keys = self.keys.ready(topic)
         if not keys.logs.has_read(partition):
-            raise KafkaError(
-                f"idempotency keys of {partition.name} are loading from its log. Retry.",
-                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-            )
+            raise still_loading(str(partition.name))
         return keys.claim(digest)
 
     def _is_known(

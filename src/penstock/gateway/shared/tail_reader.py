@@ -130,15 +130,15 @@ class TailReader:
             self._ready[number] = None
             self._resolve(is_more=True)
 
-    def rest(self) -> None:
+    def release(self) -> None:
         """Keep only positions: records that were read but not returned are read again."""
         for walk in self._walks.values():
-            walk.rest()
+            walk.release()
         self._walks.clear()
 
     def close(self) -> None:
         self._is_closed = True
-        self.rest()
+        self.release()
         for number, watch in self._watches.items():
             self._partitions[number].unwatch(watch)
         self._waiting = None

@@ -18,6 +18,14 @@ def find_topic(context: Context, name: str) -> Topic:
     return topic
 
 
+def no_partition(topic: Topic, number: int) -> KafkaError:
+    """The error for a number that no partition of the topic has."""
+    return KafkaError(
+        f"topic {topic.name!r} has no partition {number}, only 0 to {len(topic.partitions) - 1}",
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    )
+
+
 def ensure_topic(context: Context, name: str) -> Steps[Topic]:
     """The topic; created if it does not exist and `auto.create.topics.enable` allows it."""
     topic: Topic | None = context.image.topics.get(name)

@@ -101,7 +101,7 @@ def restore_command(
     )
     if chosen:
         _restore_all(vfs, _root(log_path), chosen, is_replaced=replace)
-    _tell("restored", path, chosen, as_json=as_json)
+    _print_outcome("restored", path, chosen, as_json=as_json)
 
 
 @app.command("delete")
@@ -121,7 +121,7 @@ def delete_command(
     for each in chosen:
         remove_tree(vfs, each.path)
     vfs.sync_dir(logs)
-    _tell("deleted", path, chosen, as_json=as_json)
+    _print_outcome("deleted", path, chosen, as_json=as_json)
 
 
 # -- restore ---------------------------------------------------------------------------------------------
@@ -260,7 +260,7 @@ def _choose(found: list[Stray], names: list[str], *, everything: bool, may_be_ma
     return list(chosen.values())
 
 
-def _tell(done: str, path: str, chosen: list[Stray], *, as_json: bool) -> None:
+def _print_outcome(done: str, path: str, chosen: list[Stray], *, as_json: bool) -> None:
     if as_json:
         print_json({"directory": path, done: [as_document(each) for each in chosen]})
         return

@@ -74,7 +74,7 @@ def import_command(
     if as_json:
         print_json(_import_json(report))
     else:
-        _tell_import(report, data)
+        _print_import(report, data)
 
 
 def export_command(
@@ -105,7 +105,7 @@ def export_command(
     if as_json:
         print_json(_export_json(report))
     else:
-        _tell_export(report, directory)
+        _print_export(report, directory)
 
 
 @contextmanager
@@ -130,7 +130,7 @@ def _opened(data: Path) -> Iterator[tuple[LogDirectory, int]]:
         directory.close()
 
 
-def _tell_import(report: ImportReport, data: Path) -> None:
+def _print_import(report: ImportReport, data: Path) -> None:
     _list("truncated the torn end: {}", report.cut)
     _list("skipped: {}", report.skipped)
     offsets = [path for path in report.left if path.endswith("consumer_offsets.dat")]
@@ -144,7 +144,7 @@ def _tell_import(report: ImportReport, data: Path) -> None:
     )
 
 
-def _tell_export(report: ExportReport, target: Path) -> None:
+def _print_export(report: ExportReport, target: Path) -> None:
     if report.control:
         typer.echo(f"skipped {report.control} control records", err=True)
     if report.aborted:
