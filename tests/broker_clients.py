@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from penstock.base.promise import Promise
-from penstock.handlers.support.response_builder import response_builder
 from penstock.wire import read_request, write_response
+from penstock.wire.messages import response_builder
 from penstock.wire.peers import PeerFailed
 from penstock.wire.request import Request
 

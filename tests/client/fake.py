@@ -19,7 +19,6 @@ from penstock.base.ids import TopicPartition
 from penstock.client.connection import Call, Conversation
 from penstock.client.errors import ConnectionLost, Unreachable
 from penstock.client.settings import Address
-from penstock.handlers.support.response_builder import response_builder
 from penstock.records import RecordBatch, iter_batches
 from penstock.wire import (
     KAFKA_RANGES,
@@ -38,6 +37,7 @@ from penstock.wire import (
     response_frame,
     write_response,
 )
+from penstock.wire.messages import response_builder
 from penstock.wire.request import Request
 
 T = TypeVar("T")

@@ -453,7 +453,7 @@ def append_ours(
         Pen(directory.logs[partition], now_ms, directory.logs[partition].epochs.latest)
         for partition in APPENDED_TO
     ]
-    latest = alone.log.latest_timestamp()
+    latest = alone.log.reader.latest_timestamp()
     assert latest is not None
     alone.now_ms = latest.timestamp  # years ago; a record of today would begin another segment
     for codec in Codec:

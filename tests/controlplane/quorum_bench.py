@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from tests.worlds import StillWorld
 
 from penstock.base.ids import Offset, uuid_from_text
-from penstock.controlplane.quorum import MetadataQuorum, QuorumSettings, Transport
+from penstock.controlplane.quorum import MetadataQuorum, Transport
+from penstock.controlplane.quorum_settings import QuorumSettings
 from penstock.metadata.image import EMPTY, ClusterImage
 from penstock.metadata.records import AnyRecord, ConfigRecord
 from penstock.raft.voters import Endpoint

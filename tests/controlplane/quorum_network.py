@@ -15,7 +15,8 @@ from tests.worlds import StillWorld
 
 from penstock.base.metrics import Metrics
 from penstock.base.promise import Promise
-from penstock.controlplane.quorum import MetadataQuorum, QuorumSettings
+from penstock.controlplane.quorum import MetadataQuorum
+from penstock.controlplane.quorum_settings import QuorumSettings
 from penstock.controlplane.quorum_transport import PeerTransport
 from penstock.handlers.support.context import Context, Session
 from penstock.handlers.support.dispatch import Dispatcher

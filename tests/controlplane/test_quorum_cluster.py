@@ -13,7 +13,7 @@ import pytest
 from tests.controlplane.quorum_bench import ALONE, Bench, setting, settings_in
 from tests.worlds import StillWorld
 
-from penstock.controlplane.quorum import QuorumSettings
+from penstock.controlplane.quorum_settings import QuorumSettings
 from penstock.metadata.image import EMPTY
 from penstock.metadata.records import AnyRecord
 from penstock.raft.messages import AddVoter, Message, Reply, Request, RequestFailed

@@ -8,7 +8,7 @@ import pytest
 from tests.controlplane.quorum_bench import ALONE, setting
 from tests.controlplane.quorum_network import Quorums, voter
 
-from penstock.controlplane.quorum import QuorumSettings
+from penstock.controlplane.quorum_settings import QuorumSettings
 from penstock.raft.voters import ReplicaKey, Voter, VoterSet
 from penstock.server.config import config_from
 from penstock.server.control_plane import quorum_settings_of

@@ -16,7 +16,6 @@ from penstock.base.promise import Promise
 from penstock.controlplane.quorum_wire import Answer, Refused, to_wire
 from penstock.handlers.raft import PIECE_BYTES_MAX
 from penstock.handlers.support.dispatch import Dispatcher
-from penstock.handlers.support.response_builder import response_builder
 from penstock.raft.describe import QuorumDescription
 from penstock.raft.election import NO_LEADER
 from penstock.raft.log import OffsetAndEpoch
@@ -44,6 +43,7 @@ from penstock.raft.messages import (
 from penstock.raft.voters import NO_DIRECTORY, Endpoint, ReplicaKey, Voter, VoterSet
 from penstock.wire import write_response
 from penstock.wire.errors import MalformedResponse
+from penstock.wire.messages import response_builder
 from penstock.wire.peers import Address
 
 REQUEST_ID = 4711

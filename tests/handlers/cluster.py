@@ -24,7 +24,6 @@ from penstock.base.promise import Promise
 from penstock.handlers.producer_ids import ProducerIds
 from penstock.handlers.support.api_table import SERVED
 from penstock.handlers.support.context import Call, Context, Session
-from penstock.handlers.support.response_builder import response_builder
 from penstock.metadata import records as s
 from penstock.metadata.acls import AclResourceType, Operation
 from penstock.metadata.bootstrap import bootstrap_records
@@ -45,6 +44,7 @@ from penstock.wire import (
     write_request,
     write_response,
 )
+from penstock.wire.messages import response_builder
 from penstock.wire.peers import Address
 
 CLUSTER_ID = "a-cluster-of-brokers00"

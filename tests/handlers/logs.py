@@ -13,7 +13,6 @@ from penstock.base.ids import TopicPartition
 from penstock.base.promise import Promise
 from penstock.base.settings import LogSettings
 from penstock.handlers.support.context import Call, Context, Session
-from penstock.handlers.support.response_builder import response_builder
 from penstock.records import build_batch, end_txn_marker
 from penstock.replica.delayed_operations import Durability
 from penstock.replica.partition import Partition
@@ -22,6 +21,7 @@ from penstock.storage.directory import open_directory
 from penstock.storage.rules import Origin
 from penstock.vfs import FaultyDisk, MemoryDisk
 from penstock.wire import Api, read_request, read_response, request_module, write_request, write_response
+from penstock.wire.messages import response_builder
 
 Handler = Callable[[Context, Call], Any]
 

@@ -11,11 +11,11 @@ from penstock.base.promise import Promise
 from penstock.handlers import brokers
 from penstock.handlers.support.api_table import SERVED, SERVED_BY_CONTROLLERS
 from penstock.handlers.support.context import Call, Session
-from penstock.handlers.support.response_builder import response_builder
 from penstock.metadata.acls import AclResourceType, Operation
 from penstock.metadata.controller.requests import AlterPartition, IsrMember
 from penstock.metadata.versions import SUPPORTED
 from penstock.wire import KAFKA_RANGES, Api, read_request, read_response, write_request, write_response
+from penstock.wire.messages import response_builder
 
 SESSION = Session("127.0.0.1", 9093, "127.0.0.1:50000", "CONTROLLER")
 STALE = 999

@@ -13,9 +13,9 @@ from penstock.base.promise import Promise
 from penstock.base.settings import LogSettings
 from penstock.handlers import list_offsets as offsets
 from penstock.handlers.support.context import Call, Context, Session
-from penstock.handlers.support.response_builder import response_builder
 from penstock.records import Codec
 from penstock.wire import KAFKA_RANGES, Api
+from penstock.wire.messages import response_builder
 
 T = START_MS
 VERSIONS = range(KAFKA_RANGES[Api.LIST_OFFSETS].min, KAFKA_RANGES[Api.LIST_OFFSETS].max + 1)

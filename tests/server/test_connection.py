@@ -215,11 +215,11 @@ def test_a_client_with_too_many_open_requests_waits_until_half_are_answered() ->
 
 def test_reading_goes_on_only_when_every_reason_against_it_is_gone() -> None:
     client = Client()
-    client.connection.stop_reading(Pause.THROTTLED)
+    client.connection.stop_reading(Pause.NO_ROOM)
     client.connection.pause_writing()
     client.connection.resume_writing()
     assert not client.transport.is_reading
-    client.connection.go_on_reading(Pause.THROTTLED)
+    client.connection.go_on_reading(Pause.NO_ROOM)
     assert client.transport.is_reading
 
 

@@ -78,7 +78,7 @@ class Member:
     def leading(self, epoch: int) -> None:
         self.control.lead(self._image, epoch)
         if not self._image.features:
-            self.control.write(list(bootstrap_records()))
+            self.control.active.write(list(bootstrap_records()))
 
     def resigned(self, epoch: int) -> None:
         self.control.resign()

@@ -271,7 +271,7 @@ SECRETS = {
 @pytest.mark.parametrize("what", SECRETS)
 def test_a_cluster_that_keeps_people_out_is_not_served(what: str) -> None:
     node = StillNode()
-    node.node._control_plane.write([SECRETS[what]])
+    node.node._control_plane.active.write([SECRETS[what]])
     node.world.advance(1000)
     node.stop()
     with pytest.raises(AssertionError):
@@ -286,7 +286,7 @@ def test_what_is_kept_and_not_acted_on_is_told(caplog: pytest.LogCaptureFixture)
     setting = ConfigRecord(
         resource_type=32, resource_name="g", name="consumer.session.timeout.ms", value="50000"
     )
-    node.node._control_plane.write([ClientQuotaRecord(key="producer_byte_rate", value=1.0), setting])
+    node.node._control_plane.active.write([ClientQuotaRecord(key="producer_byte_rate", value=1.0), setting])
     node.world.advance(1000)
     node.stop()
     node.restart()

@@ -117,7 +117,7 @@ def test_a_read_from_a_hole_goes_on_at_the_next_record() -> None:
 
     assert next(iter_batches(log.read(0, 10_000))).base_offset == 3
     assert next(iter_batches(log.read(4, 10_000))).base_offset == 5
-    found = log.offset_for_timestamp(NOW)
+    found = log.reader.offset_for_timestamp(NOW)
     assert found is not None
     assert found.offset == 3
 

@@ -88,7 +88,7 @@ def read_everything(directory: LogDirectory) -> Expected:
 
 
 def describe(log: Log) -> ExpectedPartition:
-    latest = log.latest_timestamp()
+    latest = log.reader.latest_timestamp()
     assert log.topic_id is not None
     return ExpectedPartition(
         topic=log.partition.topic,
@@ -262,7 +262,7 @@ def test_a_time_leads_to_the_first_record_that_is_no_older(clean_copy: Path, exp
                 if record.offset >= log.log_start
             ]
             for timestamp in {at + step for at, _ in there for step in (-1, 0, 1)}:
-                found = log.offset_for_timestamp(timestamp)
+                found = log.reader.offset_for_timestamp(timestamp)
                 first = next((offset for at, offset in there if at >= timestamp), None)
                 assert (found.offset if found else None) == first, (log, timestamp)
 

@@ -158,7 +158,7 @@ def test_a_timestamp_is_found_as_by_a_walk_however_out_of_order(
     check_timestamps(log, whole)
     records = [(r.timestamp, r.offset) for data in whole for r in RecordBatch.parse(data).records()]
     youngest = max(timestamp for timestamp, _ in records)
-    latest = log.latest_timestamp()
+    latest = log.reader.latest_timestamp()
     assert latest is not None
     assert (latest.timestamp, latest.offset) == next(each for each in records if each[0] == youngest)
 
@@ -167,14 +167,14 @@ def test_without_timestamps_none_is_found() -> None:
     log = open_small(MemoryDisk()).create(P, now_ms=NOW_MS)
     for _ in range(30):
         append(log, make_batch(1, size=300, timestamp=-1, step=0))
-    assert log.offset_for_timestamp(0) is None
-    assert log.latest_timestamp() is None
+    assert log.reader.offset_for_timestamp(0) is None
+    assert log.reader.latest_timestamp() is None
 
 
 def test_an_empty_log_has_no_times() -> None:
     log = open_small(MemoryDisk()).create(P, now_ms=NOW_MS)
-    assert log.offset_for_timestamp(0) is None
-    assert log.latest_timestamp() is None
+    assert log.reader.offset_for_timestamp(0) is None
+    assert log.reader.latest_timestamp() is None
     assert log.aborted(0, 10) == []
     assert log.read(0, EVERYTHING) == b""
 
@@ -200,7 +200,7 @@ def test_with_log_append_time_the_broker_stamps() -> None:
     (stored,) = (RecordBatch.parse(data) for data in batches_of(log))
     assert stored.crc_valid()
     assert {record.timestamp for record in stored.records()} == {NOW_MS + 9}
-    found = log.offset_for_timestamp(NOW_MS + 9)
+    found = log.reader.offset_for_timestamp(NOW_MS + 9)
     assert found is not None
     assert found.offset == 0
 

@@ -62,11 +62,11 @@ def look_up(log: Log, stop: threading.Event, seed: int) -> int:
         start, end = log.log_start, log.log_end
         if start < end:
             wanted = rng.randrange(start, end)
-            found = log.offset_for_timestamp(NOW_MS + wanted)
+            found = log.reader.offset_for_timestamp(NOW_MS + wanted)
             assert found is not None
             assert found.offset == wanted or (found.offset > wanted and log.log_start > wanted)
             assert log.aborted(start, end) == []
-            latest = log.latest_timestamp()
+            latest = log.reader.latest_timestamp()
             assert latest is None or latest.offset >= end - 1
         count += 1
     return count
@@ -187,7 +187,7 @@ def test_few_open_files_serve_many_segments_and_partitions(tmp_path: Path) -> No
         assert len(log.segments) >= 40
         for offset in range(0, 50, 7):
             assert RecordBatch.parse(log.read(offset, 1)).base_offset == offset
-            found = log.offset_for_timestamp(NOW_MS + offset)
+            found = log.reader.offset_for_timestamp(NOW_MS + offset)
             assert found is not None
             assert found.offset == offset
         assert len(directory.files) <= 8

@@ -167,7 +167,7 @@ def check_timestamps(log: Log, batches: Sequence[bytes]) -> None:
             ((o, t) for o, t in records if t >= timestamp and o >= log.log_start),
             None,
         )
-        found = log.offset_for_timestamp(timestamp)
+        found = log.reader.offset_for_timestamp(timestamp)
         assert (found and (found.offset, found.timestamp)) == expected, f"timestamp {timestamp}"
 
 

@@ -10,15 +10,19 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from penstock.base.settings import BadSetting
 from penstock.base.world import World
 from penstock.chaos.lifeline import die_with_parent
 from penstock.chaos.switches import Switch, SwitchedDisk, Switches
 from penstock.server.config import NodeConfig, load
-from penstock.server.host import Hosted, new_node
+from penstock.server.host import new_node
 from penstock.server.up import refuse, run, start_logging
 from penstock.vfs import Vfs
+
+if TYPE_CHECKING:
+    from penstock.server.node import Node
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -48,7 +52,7 @@ def main(arguments: Sequence[str]) -> int:
         return run(config)
     switches = Switches(given.switches)
 
-    def make_node(world: World, _: Vfs, config: NodeConfig) -> Hosted:
+    def make_node(world: World, _: Vfs, config: NodeConfig) -> "Node":
         true_now_ms = world.now_ms
         # A node takes the time from its world only.
         setattr(world, "now_ms", lambda: true_now_ms() + switches.get(Switch.CLOCK_AHEAD_MS))  # noqa: B010

@@ -18,8 +18,9 @@ from penstock.base.errors import ErrorCode
 from penstock.base.ids import Offset, ProducerId, TimestampMs, TopicPartition
 from penstock.storage.producers import ACCEPT_LOSS_EPOCH
 from penstock.wire import Api, MalformedRequest, MalformedResponse, write_request
+from penstock.wire.messages import request_builder
 from penstock.wire.primitives import INT16, INT32, read_count, read_string, skip_tags
-from penstock.wire.request import Request, request_builder, through_kio
+from penstock.wire.request import Request, through_kio
 
 from .cluster import Cluster
 from .coordinators import Kind, ask_brokers, ask_coordinator, ask_leader

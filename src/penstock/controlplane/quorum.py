@@ -52,8 +52,6 @@ from penstock.wire.peers import Address
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["MetadataQuorum", "QuorumListener", "QuorumSettings", "Transport"]
-
 OBSERVER = "observer"
 """Kafka's name for a follower without a vote."""
 

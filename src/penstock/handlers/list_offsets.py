@@ -10,7 +10,6 @@ request other clients are served.
 
 from collections import Counter
 from collections.abc import Callable
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.base.errors import ErrorCode, KafkaError
@@ -20,6 +19,7 @@ from penstock.metadata.acls import CLUSTER_NAME, AclResourceType, Operation
 from penstock.wire import Api
 
 from .support.context import Call, Context
+from .support.response_fields import NO_THROTTLE
 from .support.waiting import in_steps
 
 if TYPE_CHECKING:
@@ -55,8 +55,6 @@ READ_COMMITTED = 1
 
 LOOKUPS_A_TURN = 16
 """Look-ups that may decompress a batch in one tick: with batches of a megabyte some 50 ms."""
-
-_NO_THROTTLE = timedelta()
 
 
 class FoundOffset(NamedTuple):
@@ -129,7 +127,7 @@ def list_offsets(context: Context, call: Call) -> Steps[Any]:
                 yield next_tick(context.world)
         if partitions:
             topics.append(make.ListOffsetsTopicResponse(name=topic.name, partitions=tuple(partitions)))
-    return make.ListOffsetsResponse(throttle_time=_NO_THROTTLE, topics=tuple(topics))
+    return make.ListOffsetsResponse(throttle_time=NO_THROTTLE, topics=tuple(topics))
 
 
 def _may_read_batch(timestamp: TimestampMs) -> bool:
@@ -183,7 +181,11 @@ def _offset_for(partition: "Partition", timestamp: TimestampMs, visible: Offset)
         return FoundOffset(NO_TIMESTAMP, log.log_start, log.epochs.epoch_at(log.log_start))
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return NOTHING
-    record = log.latest_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
+    record = (
+        log.reader.latest_timestamp()
+        if timestamp == MAX_TIMESTAMP
+        else log.reader.offset_for_timestamp(timestamp)
+    )
     if record is None or record.offset >= visible:
         return NOTHING
     return FoundOffset(*record)
@@ -226,7 +228,7 @@ def offset_for_leader_epoch(context: Context, call: Call) -> Any:
                 )
             )
         topics.append(make.OffsetForLeaderTopicResult(topic=topic.topic, partitions=tuple(partitions)))
-    return make.OffsetForLeaderEpochResponse(throttle_time=_NO_THROTTLE, topics=tuple(topics))
+    return make.OffsetForLeaderEpochResponse(throttle_time=NO_THROTTLE, topics=tuple(topics))
 
 
 HANDLERS: dict[Api, Callable[[Context, Call], Any]] = {

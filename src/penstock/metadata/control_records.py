@@ -91,14 +91,7 @@ class VotersRecord(ControlMessage):
 
 
 MESSAGES: dict[ControlType, type[ControlMessage]] = {
-    kind.TYPE: kind
-    for kind in (
-        LeaderChangeMessage,
-        SnapshotHeaderRecord,
-        SnapshotFooterRecord,
-        KRaftVersionRecord,
-        VotersRecord,
-    )
+    kind.TYPE: kind for kind in ControlMessage.__subclasses__()
 }
 
 

@@ -313,37 +313,7 @@ class ClearElrRecord(MetadataRecord):
     """Empty for every topic."""
 
 
-KINDS: dict[int, type[MetadataRecord]] = {
-    kind.KEY: kind
-    for kind in (
-        RegisterBrokerRecord,
-        UnregisterBrokerRecord,
-        TopicRecord,
-        PartitionRecord,
-        ConfigRecord,
-        PartitionChangeRecord,
-        FenceBrokerRecord,
-        UnfenceBrokerRecord,
-        RemoveTopicRecord,
-        DelegationTokenRecord,
-        UserScramCredentialRecord,
-        FeatureLevelRecord,
-        ClientQuotaRecord,
-        ProducerIdsRecord,
-        BrokerRegistrationChangeRecord,
-        AccessControlEntryRecord,
-        RemoveAccessControlEntryRecord,
-        NoOpRecord,
-        ZkMigrationStateRecord,
-        RemoveUserScramCredentialRecord,
-        BeginTransactionRecord,
-        EndTransactionRecord,
-        AbortTransactionRecord,
-        RemoveDelegationTokenRecord,
-        RegisterControllerRecord,
-        ClearElrRecord,
-    )
-}
+KINDS: dict[int, type[MetadataRecord]] = {kind.KEY: kind for kind in MetadataRecord.__subclasses__()}
 
 LATEST = {key: kind().version for key, kind in KINDS.items()}
 """The highest version of each kind; the lowest is 0."""

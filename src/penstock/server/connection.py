@@ -18,7 +18,7 @@ bounds the sum over all connections.
 import asyncio
 import logging
 from collections import deque
-from typing import Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from penstock.base.client_memory import MOVES, UNCOUNTED_BYTES
 from penstock.base.errors import KafkaError
@@ -29,6 +29,9 @@ from penstock.server.loop_tick import LoopTick
 from penstock.wire import Buffer, Piece, UnreadReply, cut_frames
 from penstock.wire.frames import LENGTH_BYTES
 from penstock.wire.primitives import INT32
+
+if TYPE_CHECKING:
+    from penstock.server.connections import Connections
 
 logger = logging.getLogger(__name__)
 
@@ -60,15 +63,6 @@ class Dispatcher(Protocol):
     def closed(self, session: Session) -> None: ...
 
 
-class Owner(Protocol):
-    """The registry of connections."""
-
-    def made(self, connection: "Connection") -> str | None:
-        """Register a connection; return the reason if it is rejected."""
-
-    def lost(self, connection: "Connection") -> None: ...
-
-
 class Pause:
     """Reasons not to receive, as bits of an int: it is read for every request."""
 
@@ -78,8 +72,7 @@ class Pause:
     TOO_MANY_OPEN: Final = 2
     HELD: Final = 4
     """Received requests are held back."""
-    THROTTLED: Final = 8
-    NO_ROOM: Final = 16
+    NO_ROOM: Final = 8
     """The request is large, and `ClientMemory` is full."""
 
 
@@ -124,7 +117,7 @@ class Connection(asyncio.BufferedProtocol):
         dispatcher: Dispatcher,
         request_bytes_max: int,
         listener: str = "PLAINTEXT",
-        owner: "Owner | None" = None,
+        owner: "Connections | None" = None,
     ) -> None:
         self._tick = tick
         self._dispatcher = dispatcher

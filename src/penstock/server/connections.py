@@ -10,7 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from penstock.base.world import Timer, World
 from penstock.server.connection import Connection, Dispatcher
@@ -33,30 +33,7 @@ LOG_INTERVAL_NS: Final = 10_000_000_000
 """Interval of log lines about missing descriptors."""
 
 
-class Client(Protocol):
-    """A connection, of any protocol."""
-
-    @property
-    def door(self) -> str:
-        """Name of the door."""
-
-    @property
-    def peer(self) -> str: ...
-
-    @property
-    def address(self) -> str:
-        """The client's address, without its port."""
-
-    def idle_looks(self) -> int:
-        """Number of checks, including this one, since the client last sent something or was answered."""
-
-    @property
-    def is_closing(self) -> bool:
-        """Whether `close` was called; the connection ends when everything is sent."""
-
-    def close(self) -> None: ...
-
-    def abort(self) -> None: ...
+Client: TypeAlias = Connection | DoorConnection
 
 
 class Connections:

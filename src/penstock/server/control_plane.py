@@ -9,7 +9,7 @@ A node that is only a broker follows the metadata log without a vote, and its `A
 """
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 from penstock.base.errors import KafkaError
 from penstock.base.ids import LeaderEpoch, Offset, random_uuid, uuid_from_text
@@ -17,14 +17,14 @@ from penstock.base.world import World
 from penstock.controlplane.active_controller import ActiveController
 from penstock.controlplane.cluster_id_check import ClusterIdCheck
 from penstock.controlplane.controller_router import ControllerRouter
-from penstock.controlplane.quorum import MetadataQuorum, QuorumListener, QuorumSettings
+from penstock.controlplane.quorum import MetadataQuorum
+from penstock.controlplane.quorum_settings import QuorumListener, QuorumSettings
 from penstock.controlplane.quorum_transport import PeerTransport
 from penstock.handlers.support.context import Context
 from penstock.handlers.support.context import Endpoint as Address
 from penstock.metadata.configs import BrokerSettings
 from penstock.metadata.controller.requests import RegisterController
 from penstock.metadata.image import ClusterImage
-from penstock.metadata.records import AnyRecord
 from penstock.metadata.records import Endpoint as RegisteredEndpoint
 from penstock.metadata.versions import SUPPORTED
 from penstock.raft.config import RaftConfig
@@ -165,9 +165,6 @@ class ControlPlane:
         # Pending requests are sent after the first records of a new cluster: a registration before them would be
         # written in the oldest metadata version, without its log directories.
         self._world.call_soon(self.router.look_again)
-
-    def write(self, records: Sequence[AnyRecord]) -> None:
-        self.active.write(records)
 
     def resign(self) -> None:
         logger.info("this node is no longer the active controller")

@@ -12,7 +12,7 @@ import logging
 import socket
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from penstock.base.client_memory import MOVES, UNCOUNTED_BYTES
 from penstock.server.loop_tick import LoopTick
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from penstock.gateway.shared.gateway import Gateway
     from penstock.gateway.shared.wire import Conversation, ProtocolServer
     from penstock.handlers.support.context import Context
+    from penstock.server.connections import Connections
 
 logger = logging.getLogger(__name__)
 
@@ -88,15 +89,6 @@ def _load_line() -> MakeDoor:
     return lambda node: LineServer(node.open_gateway())
 
 
-class Owner(Protocol):
-    """The registry of connections."""
-
-    def made(self, connection: Any) -> str | None:
-        """Register a connection; return the reason if it is rejected."""
-
-    def lost(self, connection: Any) -> None: ...
-
-
 class DoorConnection(asyncio.BufferedProtocol):
     """A `Wire`."""
 
@@ -124,7 +116,9 @@ class DoorConnection(asyncio.BufferedProtocol):
         "peer",
     )
 
-    def __init__(self, tick: LoopTick, door: "ProtocolServer", owner: Owner, name: str = HTTP) -> None:
+    def __init__(
+        self, tick: LoopTick, door: "ProtocolServer", owner: "Connections", name: str = HTTP
+    ) -> None:
         """`name` is the door's name in the metrics."""
         self.door = name
         self._tick = tick

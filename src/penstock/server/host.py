@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from penstock.base.world import World
 from penstock.handlers.support.context import Endpoint
@@ -22,38 +22,17 @@ from penstock.server.listeners import Listening, listen
 from penstock.server.world import LoopWorld
 from penstock.vfs import RealDisk, Vfs
 
+if TYPE_CHECKING:
+    from penstock.server.node import Node
+
 TICKS_TO_CLOSE = 3
 """Ticks of the loop after which `connection_lost` of every aborted connection was called."""
 
 
-class Hosted(Protocol):
-    """A node, as its host sees it."""
-
-    def start(self, ready: Callable[[], None], failed: Callable[[str], None]) -> None:
-        """Start. `ready` is called when clients can be served, `failed` after a failure; errors known at once are
-        raised."""
-
-    def connection(self, listener: str) -> asyncio.BaseProtocol: ...
-
-    def open_doors(self, opened: Callable[[], None]) -> None:
-        """Load the code of the configured doors; then `door` may be called. Not called without doors."""
-
-    def door(self, name: str) -> asyncio.BaseProtocol:
-        """The protocol of a client that has just connected at a door."""
-
-    def loop_held(self, by: str, took_ns: int, now_ns: int) -> None:
-        """Something held the event loop for long: `LoopWatch.held`."""
-
-    def stop(self, done: Callable[[], None]) -> None: ...
-
-    def abandon(self) -> None:
-        """Release everything as a crash would, without flushing."""
+MakeNode = Callable[[World, Vfs, NodeConfig], "Node"]
 
 
-MakeNode = Callable[[World, Vfs, NodeConfig], Hosted]
-
-
-def new_node(world: World, vfs: Vfs, config: NodeConfig) -> Hosted:
+def new_node(world: World, vfs: Vfs, config: NodeConfig) -> "Node":
     from penstock.server.node import Node  # noqa: PLC0415  # a port in use is reported before this is loaded
 
     return Node(world, vfs, config)
@@ -67,7 +46,7 @@ class Host:
         self._loop = loop
         self._make_node = make_node
         self._world: LoopWorld | None = None
-        self._node: Hosted | None = None
+        self._node: Node | None = None
         self._servers: list[asyncio.AbstractServer] = []
         """Of clients."""
         self._for_controllers: list[asyncio.AbstractServer] = []

@@ -369,14 +369,14 @@ class Node:
         self._control_plane.lead(image, epoch)
         naming = cluster_id_records(identity, told, image, self._world.rng)
         if image.features and naming:
-            self._control_plane.write(naming)
+            self._control_plane.active.write(naming)
         elif not image.features:
-            self._control_plane.write([*self._first_records(), *naming])
+            self._control_plane.active.write([*self._first_records(), *naming])
             found = (
                 adopt(self.directory, self.context.node_id, self._world.rng) if self._is_only_voter else ()
             )
             if found:
-                self._control_plane.write(found)
+                self._control_plane.active.write(found)
         self._join()
 
     def _first_records(self) -> Sequence[AnyRecord]:

@@ -20,7 +20,8 @@ from penstock.storage.identity import identify_directory, join_cluster
 from penstock.storage.layout import METADATA_TOPIC, Layout, layout_of
 from penstock.storage.log import Log
 from penstock.storage.open_files import OPEN_FILES_MAX, OpenFiles
-from penstock.storage.recovery import Report, create_log, open_log
+from penstock.storage.opening import Report
+from penstock.storage.recovery import create_log, open_log
 from penstock.storage.strays import Note, Stray, find_strays, write_note
 from penstock.vfs import Lock, Vfs, make_dirs_durably, read_file, remove_tree
 

@@ -44,7 +44,7 @@ from penstock.storage.reader import LogReader
 from penstock.storage.rules import CODECS, Origin, recompressed, rules_for
 from penstock.storage.scan import BATCH_BYTES_MAX, RELATIVE_OFFSET_MAX
 from penstock.storage.segment import Segment
-from penstock.storage.segments import SegmentList, TimestampOffset
+from penstock.storage.segments import SegmentList
 from penstock.storage.txn_index import AbortedTxn
 
 PRODUCER_IDLE_MS_MAX = 24 * 60 * 60 * 1000
@@ -214,15 +214,6 @@ class Log:
         return self.flusher.is_in_doubt
 
     # -- reading and flushing: see `LogReader` and `LogFlusher` -----------------------------------------------
-
-    def read_kept(self, offset: Offset, bytes_max: int, *, visible: Offset) -> bytes:
-        return self.reader.read_kept(offset, bytes_max, visible=visible)
-
-    def offset_for_timestamp(self, timestamp: TimestampMs) -> TimestampOffset | None:
-        return self.reader.offset_for_timestamp(timestamp)
-
-    def latest_timestamp(self) -> TimestampOffset | None:
-        return self.reader.latest_timestamp()
 
     def batches(self, start: Offset | None = None) -> Iterator[RecordBatch]:
         return self.reader.batches(start)

@@ -39,8 +39,6 @@ from penstock.storage.snapshots import remove_snapshots_above
 from penstock.storage.txn_index import FileSum
 from penstock.vfs import File, Vfs, replace_file
 
-__all__ = ["Report", "create_log", "open_log"]
-
 SECTOR_BYTES = 512
 """The unit that a disk writes atomically."""
 

@@ -32,7 +32,7 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.world import World
 from penstock.server import doors
 from penstock.server.config import NodeConfig, config_from
-from penstock.server.host import Host, Hosted, MakeNode
+from penstock.server.host import Host, MakeNode
 from penstock.server.ports import hold_port
 from penstock.server.process import open_files_max
 from penstock.testing.clock import Clock
@@ -191,7 +191,7 @@ class Broker:
             self._faulty.begin(self._running.call)
         return self
 
-    def _new_node(self, world: World, vfs: Vfs, config: NodeConfig) -> Hosted:
+    def _new_node(self, world: World, vfs: Vfs, config: NodeConfig) -> "Node":
         self._faulty = FaultyNode(world, config, self.disk, self.clock, self._network, self._faults)
         return self._faulty.node
 

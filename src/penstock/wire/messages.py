@@ -12,13 +12,15 @@ member of kio's enum. The enum has the codes of kio's release: a reply with a ne
 
 import sys
 from collections.abc import Callable
+from dataclasses import fields
+from functools import cache
 from importlib import import_module
 from io import BytesIO
 from struct import error as struct_error
 from types import ModuleType
 from typing import Any, Final, NamedTuple
 
-from .catalogue import Api
+from .catalogue import KAFKA_RANGES, Api
 from .errors import MalformedRequest, MalformedResponse, UnsupportedVersion
 from .outline import Survey, Walk, outline
 from .primitives import REQUEST_ITEMS_MAX, trailing
@@ -75,6 +77,45 @@ def _module(api: Api, version: int, side: str) -> ModuleType:
         return load_module(f"kio.schema.{api.name.lower()}.v{version}.{side}")
     except ModuleNotFoundError as error:
         raise UnsupportedVersion(f"{api.label} {version} is not known") from error
+
+
+class MessageBuilder:
+    """Builds the entities of a request or a response in one version.
+
+        make = response_builder(Api.METADATA, 12)
+        make.MetadataResponseBroker(node_id=1, host="a", port=9092, rack=None)
+
+    kio has a class for each version of each message. All versions are built with the same fields: those that the
+    version does not have are left out. The latest version must have all fields, so that a misspelled one is found.
+    """
+
+    def __init__(self, api: Api, version: int, side: str) -> None:
+        self.version = version
+        self._module = _module(api, version, side)
+        self._is_strict = version == KAFKA_RANGES[api].max
+
+    def __getattr__(self, name: str) -> Any:
+        entity_type = getattr(self._module, name)
+        known = frozenset(field.name for field in fields(entity_type))
+        is_strict = self._is_strict
+
+        def make(**values: Any) -> Any:
+            if not is_strict:
+                values = {name: value for name, value in values.items() if name in known}
+            return entity_type(**values)
+
+        setattr(self, name, make)
+        return make
+
+
+@cache
+def request_builder(api: Api, version: int) -> MessageBuilder:
+    return MessageBuilder(api, version, "request")
+
+
+@cache
+def response_builder(api: Api, version: int) -> MessageBuilder:
+    return MessageBuilder(api, version, "response")
 
 
 def request_type(api: Api, version: int) -> type[Any]:

@@ -3,17 +3,15 @@
     Request(Api.FETCH, 4, 18, write=lambda version: ..., read=read_fetch_response)
     through_kio(Api.METADATA, lambda make: make.MetadataRequest(topics=None, ...))
 
-kio has a class for each version of each message. `make` builds the entities of the chosen version, and leaves out
-fields that it does not have.
+`make` is the `MessageBuilder` of the chosen version.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
-from functools import cache
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from .catalogue import KAFKA_RANGES, Api
-from .messages import read_response, request_module, write_request
+from .messages import read_response, request_builder, write_request
 
 T = TypeVar("T")
 
@@ -29,31 +27,6 @@ class Request(Generic[T]):
     """From the body of a response and its version to its value. Raises MalformedResponse, or RequestRejected."""
     has_response: bool = True
     """False for Produce with acks=0, which gets no response."""
-
-
-class RequestBuilder:
-    def __init__(self, api: Api, version: int) -> None:
-        self.version = version
-        self._module = request_module(api, version)
-        self._is_strict = version == KAFKA_RANGES[api].max
-
-    def __getattr__(self, name: str) -> Any:
-        entity_type = getattr(self._module, name)
-        known = frozenset(field.name for field in fields(entity_type))
-
-        def make(**values: Any) -> Any:
-            # The latest version must have all fields, so that a misspelled one is found.
-            if not self._is_strict:
-                values = {name: value for name, value in values.items() if name in known}
-            return entity_type(**values)
-
-        setattr(self, name, make)
-        return make
-
-
-@cache
-def request_builder(api: Api, version: int) -> RequestBuilder:
-    return RequestBuilder(api, version)
 
 
 def through_kio(

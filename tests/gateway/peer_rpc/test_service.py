@@ -15,8 +15,8 @@ from penstock.gateway.peer_rpc.messages import Conflict, Consume, GetBounds, Joi
 from penstock.gateway.shared.topics import ensure_topic
 from penstock.handlers.envelope import envelope
 from penstock.handlers.support.context import Call, Session
-from penstock.handlers.support.response_builder import response_builder
 from penstock.wire import Api, read_request
+from penstock.wire.messages import response_builder
 from penstock.wire.peers import PeerFailed
 from penstock.wire.request import Request
 

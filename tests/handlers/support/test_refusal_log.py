@@ -11,9 +11,9 @@ from tests.worlds import StillWorld
 from penstock.base.errors import ErrorCode
 from penstock.handlers.support.context import Call, Session
 from penstock.handlers.support.refusal_log import SAY_AGAIN_NS, Refusals
-from penstock.handlers.support.response_builder import response_builder
 from penstock.testing import Broker
 from penstock.wire import Api, request_module
+from penstock.wire.messages import response_builder
 
 COMING = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,

@@ -109,7 +109,7 @@ def test_imported_logs_are_ordinary_logs(name: str) -> None:
     log = directory.logs[ORDERS]
     assert (log.log_start, log.log_end) == (990, 4000)
     assert len(list(log.batches())) < 20
-    found = log.offset_for_timestamp(NOW_MS + 1234)
+    found = log.reader.offset_for_timestamp(NOW_MS + 1234)
     assert found is not None
     assert found.offset == 2234
     assert directory.checkpoints.high_watermarks[ORDERS] == 4000

@@ -14,7 +14,7 @@ from penstock.records.structs import NO_UUID
 
 from .classic.group import ClassicGroup, State
 from .classic.membership import Membership
-from .offset_store import NEVER, CommittedOffset, OffsetRecord, Place, offset_tombstone
+from .offset_store import NEVER, CommittedOffset, OffsetRecord, offset_tombstone
 from .requests import (
     CommittedPartition,
     FetchedOffset,
@@ -191,6 +191,3 @@ class OffsetCommits:
 
 def _not_found(group: str) -> KafkaError:
     return KafkaError(f"group {group} does not exist", ErrorCode.GROUP_ID_NOT_FOUND)
-
-
-__all__ = ["OffsetCommits", "Place"]

@@ -251,21 +251,7 @@ class ConsumerGroupRegularExpressionKey(Key):
     regular_expression: str = wire(STRING)
 
 
-KEYS: dict[int, type[Key]] = {
-    kind.TYPE: kind
-    for kind in (
-        LegacyOffsetCommitKey,
-        OffsetCommitKey,
-        GroupMetadataKey,
-        ConsumerGroupMetadataKey,
-        ConsumerGroupPartitionMetadataKey,
-        ConsumerGroupMemberMetadataKey,
-        ConsumerGroupTargetAssignmentMetadataKey,
-        ConsumerGroupTargetAssignmentMemberKey,
-        ConsumerGroupCurrentMemberAssignmentKey,
-        ConsumerGroupRegularExpressionKey,
-    )
-}
+KEYS: dict[int, type[Key]] = {kind.TYPE: kind for kind in Key.__subclasses__()}
 
 
 class GroupRecord(NamedTuple):

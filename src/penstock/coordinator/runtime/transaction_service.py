@@ -24,20 +24,15 @@ from penstock.coordinator.transactions.coordinator import TransactionCoordinator
 from penstock.coordinator.transactions.decisions import Settings
 from penstock.coordinator.transactions.overview import list_transactions
 from penstock.coordinator.transactions.requests import (
-    Described,
-    DescribeTransaction,
     EndTxn,
-    InitProducerId,
     ListReply,
     ListTransactions,
     Markers,
     MarkersWritten,
     NeedsProducerId,
-    ProducerReply,
-    Reply,
     Request,
-    VerifyPartitions,
     VerifyReply,
+    refusal,
 )
 from penstock.metadata.configs import BrokerSettings, broker_setting
 from penstock.metadata.image import ClusterImage
@@ -51,20 +46,6 @@ TRANSACTIONS_TOPIC = "__transaction_state"
 class ProducerIdSource(Protocol):
     def take(self) -> Promise[Any]:
         """A producer id that no producer has had."""
-
-
-def refusal(request: Request, code: ErrorCode) -> Any:
-    """The reply that carries an error, in the shape that the request's API has."""
-    match request:
-        case InitProducerId() | EndTxn():
-            return ProducerReply(code)
-        case VerifyPartitions():
-            return VerifyReply(dict.fromkeys(request.partitions, code))
-        case DescribeTransaction():
-            return Described(code)
-        case ListTransactions():
-            return ListReply((), ())
-    return Reply(code)
 
 
 class TransactionShard(CoordinatorShard):

@@ -23,7 +23,6 @@ import logging
 from collections.abc import Iterable
 from typing import Any
 
-from penstock.base.errors import ErrorCode
 from penstock.base.ids import ProducerId, TimestampMs, TopicPartition
 from penstock.base.outcome import Outcome
 from penstock.records.structs import CorruptStruct
@@ -46,11 +45,10 @@ from .requests import (
     NeedsProducerId,
     OfOneId,
     ProducerEpoch,
-    ProducerReply,
     Reply,
     Request,
     VerifyPartitions,
-    VerifyReply,
+    refusal,
 )
 from .schema import Record, decode_key, decode_value, encode_key
 from .state import State, Transaction, from_value
@@ -165,9 +163,9 @@ class TransactionCoordinator:
         entry = self._entries.get(request.transactional_id)
         try:
             decided = _decide(self._view(entry, now_ms, producer_id), request)
-        except Refused as refusal:
-            logger.debug("%s rejected: %s", type(request).__name__, refusal)
-            return Outcome(_refusal(request, refusal.code))
+        except Refused as error:
+            logger.debug("%s rejected: %s", type(request).__name__, error)
+            return Outcome(refusal(request, error.code))
         except NoProducerId:
             return NEEDS_PRODUCER_ID
         if not decided.states:
@@ -363,12 +361,3 @@ def _decide(view: View, request: OfOneId) -> Decision:
             return deciding.abort_timed_out(view, request)
         case MarkersWritten():
             return deciding.complete(view)
-
-
-def _refusal(request: OfOneId, code: ErrorCode) -> Reply | ProducerReply | VerifyReply:
-    match request:
-        case InitProducerId() | EndTxn():
-            return ProducerReply(code)
-        case VerifyPartitions():
-            return VerifyReply(dict.fromkeys(request.partitions, code))
-    return Reply(code)

@@ -12,7 +12,7 @@ Replies have the codes of Kafka's coordinator; `codes` translates them for older
 """
 
 from collections.abc import Callable
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from penstock.base.errors import ErrorCode
 from penstock.base.hashing import partition_for
@@ -183,3 +183,17 @@ class Markers(NamedTuple):
     version: int
     """The `transaction.version` of the end: from 2 on, a marker's epoch is above that of the records it ends
     (KIP-1228), and a partition can refuse one that comes too late."""
+
+
+def refusal(request: Request, code: ErrorCode) -> Any:
+    """The reply that carries an error, in the shape that the request's API has."""
+    match request:
+        case InitProducerId() | EndTxn():
+            return ProducerReply(code)
+        case VerifyPartitions():
+            return VerifyReply(dict.fromkeys(request.partitions, code))
+        case DescribeTransaction():
+            return Described(code)
+        case ListTransactions():
+            return ListReply((), ())
+    return Reply(code)

@@ -51,7 +51,7 @@ def find_keys(log: Log, start: Offset, end: Offset) -> FoundKeys:
     start = max(start, log.first_kept)
     if start >= end:
         return FoundKeys([], end)
-    data = log.read_kept(start, PORTION_BYTES, visible=end)
+    data = log.reader.read_kept(start, PORTION_BYTES, visible=end)
     keys: list[tuple[bytes, Offset, TimestampMs]] = []
     position, next_offset = 0, end
     for batch in iter_batches(data):
@@ -69,7 +69,7 @@ def has_key(log: Log, offset: Offset, digest: bytes) -> bool:
     """Whether the record at an offset has this key. True if retention or compaction has removed the record."""
     if offset < log.first_kept:
         return True
-    data = log.read_kept(offset, 1, visible=log.log_end)
+    data = log.reader.read_kept(offset, 1, visible=log.log_end)
     for batch in iter_batches(data):
         for record in batch.records() if batch.base_offset <= offset <= batch.last_offset else ():
             if record.offset == offset:

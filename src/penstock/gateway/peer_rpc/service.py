@@ -149,7 +149,7 @@ class PeerService:
 
 def bounds_of(partition: Partition, times: tuple[int, ...] = ()) -> messages.Bounds:
     log = partition.log
-    found = [log.offset_for_timestamp(each) for each in times]
+    found = [log.reader.offset_for_timestamp(each) for each in times]
     return messages.Bounds(
         log.log_start,
         partition.last_stable,

@@ -15,12 +15,11 @@ from penstock.base.client_memory import ClientMemory
 from penstock.base.metrics import Metrics
 from penstock.base.promise import Promise
 from penstock.base.world import World
-from penstock.handlers.support.connection_state import ConnectionState
-from penstock.handlers.support.response_builder import ResponseBuilder
 from penstock.metadata.acls import AclResourceType, Operation
 from penstock.metadata.configs import BrokerSettings
 from penstock.metadata.controller.port import ControllerPort
 from penstock.metadata.image import Broker, ClusterImage
+from penstock.wire.messages import MessageBuilder
 
 if TYPE_CHECKING:
     from penstock.controlplane.quorum import MetadataQuorum
@@ -28,7 +27,9 @@ if TYPE_CHECKING:
     from penstock.coordinator.runtime.transaction_markers import MarkerWriter
     from penstock.coordinator.runtime.transaction_service import TransactionCoordinatorService
     from penstock.handlers.producer_ids import ProducerIds
+    from penstock.handlers.support.commit_fast_path import CommitFastPath
     from penstock.handlers.support.fetch_sessions import FetchSessions
+    from penstock.handlers.support.produce_fast_path import ProduceFastPath
     from penstock.replica import Replicas
     from penstock.replica.broker_client import BrokerClient
     from penstock.security.authorizer import Authorizer
@@ -37,6 +38,29 @@ if TYPE_CHECKING:
 
 ANONYMOUS = "User:ANONYMOUS"
 """The principal of a connection that is not authenticated."""
+
+
+class Delayed(Protocol):
+    """A request that waits."""
+
+    def cancel(self) -> None:
+        """Stop waiting, without a reply."""
+
+
+class ConnectionState:
+    """What handlers keep for one connection between its requests."""
+
+    __slots__ = ("commit", "fetch", "metadata_ns", "produce")
+
+    def __init__(self) -> None:
+        self.produce: ProduceFastPath | None = None
+        """Set by the first Produce request."""
+        self.commit: CommitFastPath | None = None
+        """Set by the first OffsetCommit."""
+        self.fetch: Delayed | None = None
+        """The fetch that waits for records; a connection has one at most."""
+        self.metadata_ns = -(1 << 62)
+        """When Metadata was last requested or answered (`metadata_delay`)."""
 
 
 class Session:
@@ -97,7 +121,7 @@ class Call(NamedTuple):
     version: int
     message: Any
     """The request, as kio reads it."""
-    make: ResponseBuilder
+    make: MessageBuilder
     """The classes of the response in the call's version."""
     client_id: str | None
 

@@ -31,7 +31,6 @@ from penstock.handlers.support.error_counts import count_errors
 from penstock.handlers.support.refusal_log import Refusals
 from penstock.handlers.support.replies import NO_REPLY, Reply
 from penstock.handlers.support.request_slices import answer_in_slices, slices_of
-from penstock.handlers.support.response_builder import response_builder
 from penstock.handlers.support.waiting import run
 from penstock.metadata.versions import FEATURES, UNSERVED
 from penstock.wire import (
@@ -51,6 +50,7 @@ from penstock.wire import (
     write_frequent_response,
     write_response,
 )
+from penstock.wire.messages import response_builder
 
 logger = logging.getLogger(__name__)
 

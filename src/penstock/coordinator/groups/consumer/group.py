@@ -31,7 +31,7 @@ from penstock.coordinator.groups.schemas import (
 )
 from penstock.coordinator.groups.settings import Topics
 
-from .member import ConsumerMember, Held, MemberState, Target, member_tombstones
+from .member import ConsumerMember, Target, member_tombstones
 
 FIRST_EPOCH = 1
 """The epoch of a new group; the first member raises it to 2, as in Kafka 4.3."""
@@ -287,6 +287,3 @@ def metadata_hash(names: Iterable[str], topics: Topics) -> int:
             if racks:
                 digest.update(f"{partition}:{','.join(sorted(racks))};".encode())
     return int.from_bytes(digest.digest(), "big", signed=True)
-
-
-__all__ = ["ConsumerGroup", "Held", "MemberState", "Resolved", "metadata_hash"]
