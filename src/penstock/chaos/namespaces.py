@@ -54,43 +54,31 @@ class Network:
 
     def _make(self) -> None:
         self._add(self.hub)
-        self._ip("link", "add", "name", BRIDGE, "type", "bridge", at=self.hub)
-        self._ip("address", "add", f"{self.address(CLIENTS)}/24", "dev", BRIDGE, at=self.hub)
-        self._ip("link", "set", BRIDGE, "up", at=self.hub)
+        self._ip(f"link add name {BRIDGE} type bridge", at=self.hub)
+        self._ip(f"address add {self.address(CLIENTS)}/24 dev {BRIDGE}", at=self.hub)
+        self._ip(f"link set {BRIDGE} up", at=self.hub)
         for number in self._numbers:
             node = self.namespace(number)
             self._add(node)
-            self._ip(
-                "link",
-                "add",
-                "name",
-                f"to-{number}",
-                "type",
-                "veth",
-                "peer",
-                "cable",
-                "netns",
-                node,
-                at=self.hub,
-            )
-            self._ip("address", "add", f"{self.address(number)}/24", "dev", "cable", at=node)
-            self._ip("link", "set", "cable", "up", at=node)
-            self._ip("link", "set", f"to-{number}", "up", at=self.hub)
+            self._ip(f"link add name to-{number} type veth peer cable netns {node}", at=self.hub)
+            self._ip(f"address add {self.address(number)}/24 dev cable", at=node)
+            self._ip("link set cable up", at=node)
+            self._ip(f"link set to-{number} up", at=self.hub)
             self.heal(number)
 
     def _add(self, namespace: str) -> None:
-        self._ip("netns", "add", namespace)
+        self._ip(f"netns add {namespace}")
         self._made.append(namespace)
-        self._ip("link", "set", "lo", "up", at=namespace)
+        self._ip("link set lo up", at=namespace)
 
-    def _ip(self, *words: str, at: str | None = None) -> None:
+    def _ip(self, command: str, at: str | None = None) -> None:
         where = () if at is None else ("-n", at)
-        subprocess.run(["ip", *where, *words], check=True, capture_output=True, text=True)
+        subprocess.run(["ip", *where, *command.split()], check=True, capture_output=True, text=True)
 
     def close(self) -> None:
         for each in reversed(self._made):
             with suppress(subprocess.CalledProcessError):
-                self._ip("netns", "del", each)
+                self._ip(f"netns del {each}")
         self._made.clear()
 
     @property
@@ -106,17 +94,17 @@ class Network:
         return f"10.99.0.{number}"
 
     def cut(self, number: int) -> None:
-        self._ip("link", "set", f"to-{number}", "nomaster", at=self.hub)
+        self._ip(f"link set to-{number} nomaster", at=self.hub)
 
     def heal(self, number: int) -> None:
-        self._ip("link", "set", f"to-{number}", "master", BRIDGE, at=self.hub)
+        self._ip(f"link set to-{number} master {BRIDGE}", at=self.hub)
 
     def block(self, source: int, target: int) -> None:
         """Drop packets from source to target, either of which may be `CLIENTS`. The other direction stays open."""
-        self._ip("route", "replace", "blackhole", f"{self.address(target)}/32", at=self._at(source))
+        self._ip(f"route replace blackhole {self.address(target)}/32", at=self._at(source))
 
     def unblock(self, source: int, target: int) -> None:
-        self._ip("route", "del", "blackhole", f"{self.address(target)}/32", at=self._at(source))
+        self._ip(f"route del blackhole {self.address(target)}/32", at=self._at(source))
 
     def _at(self, number: int) -> str:
         return self.hub if number == CLIENTS else self.namespace(number)

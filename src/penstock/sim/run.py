@@ -131,14 +131,13 @@ class Simulation:
         self._pauses = (
             AckedInTime(
                 (each.name for each in scenario.producers if each.is_idempotent),
+                self._cluster.machines,
                 lambda: self._schedule.now_us,
                 lambda: self._network.is_whole,
             )
             if scenario.cluster.disks
             else None
         )
-        if self._pauses is not None:
-            self._pauses.begin(self._cluster.machines)
         self._replication = ReplicatedInTime(
             self._cluster.machines, lambda: self._schedule.now_us, lambda: self._network.is_whole
         )

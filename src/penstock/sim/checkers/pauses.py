@@ -41,20 +41,21 @@ class AckedInTime:
     """Sees every event, and checks the machines between events."""
 
     def __init__(
-        self, producers: Iterable[str], now_us: Callable[[], int], is_network_whole: Callable[[], bool]
+        self,
+        producers: Iterable[str],
+        machines: Sequence[Machine],
+        now_us: Callable[[], int],
+        is_network_whole: Callable[[], bool],
     ) -> None:
         """`producers` are idempotent, and retry until a batch is acknowledged."""
         self._producers = frozenset(producers)
+        self._machines = machines
         self._now_us = now_us
         self._is_network_whole = is_network_whole
-        self._machines: Sequence[Machine] = ()
         self._waiting: dict[str, dict[int, tuple[Batch, int]]] = {}
         """Unacknowledged batches by producer and number, with the time of the first send."""
         self._well_since_us = 0
         self._looks = 0
-
-    def begin(self, machines: Sequence[Machine]) -> None:
-        self._machines = machines
 
     def see(self, event: Event) -> None:
         if isinstance(event, Sent):

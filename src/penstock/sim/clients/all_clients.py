@@ -1,10 +1,13 @@
 """All clients of a run: admin, producers, consumers, group members, operators."""
 
-from penstock.sim.clients.all_door_clients import AllDoorClients
+from itertools import count
+
 from penstock.sim.clients.classic_members import ClassicMember
 from penstock.sim.clients.client import Admin, Client, ClientContext
 from penstock.sim.clients.consumer_members import ConsumerMember
 from penstock.sim.clients.consumers import Consumer, Rereader
+from penstock.sim.clients.http_clients import DoorClient, DoorsPlan, HttpMember, HttpProducer
+from penstock.sim.clients.line_clients import LineConsumer, LineProducer
 from penstock.sim.clients.members import Member
 from penstock.sim.clients.messages import NewTopic
 from penstock.sim.clients.operator import Operator
@@ -24,6 +27,7 @@ from penstock.sim.scenario import Scenario
 from penstock.sim.world.machine import CONTROLLER_PORT
 
 DOORS_WAIT_US = 50_000
+HTTP_GROUP = "web"
 
 
 class AllClients:
@@ -54,7 +58,7 @@ class AllClients:
             self._consumers += [ConsumerById(each, context) for each in renewal.consumers]
             self._consumers += [ConsumerByName(each, context) for each in renewal.consumers_by_name]
         self._renewers = [TopicRenewer(each, context) for each in scenario.renewals]
-        self._doors = [] if scenario.doors is None else [AllDoorClients(scenario.doors, context)]
+        self._door_members, self._other_doors = _make_door_clients(scenario.doors, context)
         plan = scenario.cluster
         self._operators = (
             [Operator(context, plan.operate_us_mean, scenario.topics, plan.nodes, plan.replicas_min)]
@@ -81,6 +85,14 @@ class AllClients:
             *self._voter_changers,
         ]
 
+    @property
+    def _doors(self) -> list[DoorClient]:
+        return [*self._door_members, *self._other_doors]
+
+    @property
+    def _everyone(self) -> list[Client | DoorClient]:
+        return [*self._clients, *self._doors]
+
     def start(self) -> None:
         for client in self._clients:
             client.start()
@@ -89,7 +101,7 @@ class AllClients:
 
     def _start_doors(self) -> None:
         """Start HTTP and line clients once the topics exist: otherwise a produce over HTTP would create them."""
-        if not self._admin.is_done:
+        if not self._admin.is_idle:
             self._context.schedule.later(DOORS_WAIT_US, self._start_doors)
             return
         for doors in self._doors:
@@ -97,40 +109,21 @@ class AllClients:
 
     def finish(self) -> None:
         """Start nothing new, and finish what was started."""
-        for producer in self._producers:
-            producer.is_making = False
-        for transactional in self._transactional:
-            transactional.is_making = False
-        for member in (*self._members, *self._workers):
-            member.is_working = False
-        for operator in (*self._operators, *self._voter_changers):
-            operator.is_working = False
-        for renewer in self._renewers:
-            renewer.finish()
-        for doors in self._doors:
-            doors.finish()
+        for client in self._everyone:
+            client.finish()
 
     def end(self) -> None:
-        for client in self._clients:
+        for client in self._everyone:
             client.end()
-        for doors in self._doors:
-            doors.end()
 
     @property
     def is_admin_done(self) -> bool:
         """Whether every topic was created."""
-        return self._admin.is_done
+        return self._admin.is_idle
 
     @property
     def is_idle(self) -> bool:
-        return (
-            self._admin.is_done
-            and all(each.is_idle for each in self._producers)
-            and all(each.is_idle for each in self._transactional)
-            and all(each.is_idle for each in self._workers)
-            and all(each.is_idle for each in self._renewers)
-            and all(each.is_idle for each in self._doors)
-        )
+        return all(each.is_idle for each in self._everyone)
 
     # -- what they have done ---------------------------------------------------------------------------
 
@@ -145,8 +138,9 @@ class AllClients:
             counts[transactional.name] = transactional.transactor.committed_count
         if self._workers:
             counts["workers"] = sum(each.transactor.committed_count for each in self._workers)
-        for doors in self._doors:
-            counts |= doors.progress()
+        counts |= {each.name: each.done_count for each in self._other_doors}
+        if self._door_members:
+            counts[f"group {HTTP_GROUP}"] = sum(each.done_count for each in self._door_members)
         return counts
 
     @property
@@ -166,3 +160,25 @@ class AllClients:
     @property
     def commit_count(self) -> int:
         return sum(each.commit_count for each in self._members)
+
+
+def _make_door_clients(
+    plan: DoorsPlan | None, context: ClientContext
+) -> tuple[list[HttpMember], list[DoorClient]]:
+    """Make the members of the group over HTTP, and all other clients of HTTP and of the line protocol."""
+    if plan is None:
+        return [], []
+    numbers = count(1).__next__
+    members = [
+        HttpMember(f"web-{number}", context, plan, HTTP_GROUP, numbers)
+        for number in range(1, plan.members + 1)
+    ]
+    others: list[DoorClient] = [
+        *(HttpProducer(f"poster-{each}", context, plan) for each in range(1, plan.producers + 1)),
+        *(LineProducer(f"liner-{each}", context, plan) for each in range(1, plan.line_producers + 1)),
+        *(
+            LineConsumer(f"tail-{each}", context, plan, f"tail-{each}", numbers)
+            for each in range(1, plan.line_consumers + 1)
+        ),
+    ]
+    return members, others

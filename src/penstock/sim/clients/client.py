@@ -77,6 +77,8 @@ class Client:
         self.name = name
         self.context = context
         self.rng: Random = context.schedule.rng(f"client {name}")
+        self.is_working = True
+        """Whether it begins new work."""
         self.versions: dict[Api, int] = {}
         self._home: RequestConnection | None = None
         self._connections: dict[Address, RequestConnection] = {}
@@ -101,6 +103,15 @@ class Client:
 
     def start(self) -> None:
         self.context.schedule.later(self.rng.randrange(1, 30_000), self._dial)
+
+    def finish(self) -> None:
+        """Begin nothing new, and finish what was begun."""
+        self.is_working = False
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has nothing left that must be finished."""
+        return True
 
     def end(self) -> None:
         """Disconnect for good."""
@@ -305,7 +316,7 @@ class Admin(Client):
         self._topics = topics
 
     @property
-    def is_done(self) -> bool:
+    def is_idle(self) -> bool:
         return not self._topics
 
     def ready(self) -> None:

@@ -62,14 +62,19 @@ class DoorsPlan:
 class DoorClient:
     """Implements `NetworkClient`. Counts successful operations."""
 
-    def __init__(self, name: str, context: ClientContext, doors: tuple[Address, ...]) -> None:
+    def __init__(
+        self, name: str, context: ClientContext, plan: DoorsPlan, doors: tuple[Address, ...]
+    ) -> None:
         self.name = name
         self.context = context
+        self.plan = plan
         self.rng = context.schedule.rng(f"client {name}")
         self.done_count = 0
-        self.is_making = True
+        self.is_working = True
         self._doors = doors
         self._link: Connection | None = None
+        self._commit: int | None = None
+        """Number of the open commit of an offset."""
         self._turn = 0
         """Counts connections, attempts and requests. Timers of earlier ones are ignored."""
         self._is_over = False
@@ -95,6 +100,9 @@ class DoorClient:
 
     def start(self) -> None:
         self.later(self.rng.randrange(1, 100_000), self._dial)
+
+    def finish(self) -> None:
+        self.is_working = False
 
     def end(self) -> None:
         self._is_over = True
@@ -173,6 +181,15 @@ class DoorClient:
 
         self.later(self.rng.randrange(delay_us_max // 2, delay_us_max + 1), go_on)
 
+    def _commit_begins(self, number: int, group: str, at: TopicPartition, offset: Offset) -> None:
+        self._commit = number
+        self.record(DoorCommitSent(number, group, at, offset, self.context.schedule.now_us))
+
+    def _commit_ended(self, is_done: bool | None) -> None:
+        number, self._commit = self._commit, None
+        if number is not None:
+            self.record(DoorCommitEnded(number, is_done))
+
     def record(self, event: Event) -> None:
         self.context.recorder.record(event)
 
@@ -212,8 +229,7 @@ class ReplyReader:
 
 class HttpClient(DoorClient):
     def __init__(self, name: str, context: ClientContext, plan: DoorsPlan) -> None:
-        super().__init__(name, context, context.http)
-        self.plan = plan
+        super().__init__(name, context, plan, context.http)
         self._reader = ReplyReader()
         self._reply_handler: Callable[[Reply], None] | None = None
 
@@ -260,7 +276,7 @@ class HttpProducer(HttpClient):
         self._next()
 
     def _next(self) -> None:
-        if self._waiting is None and not self.is_making:
+        if self._waiting is None and not self.is_working:
             self.soon(self._next, self.plan.pace_us)
             return
         if self._waiting is None and self._answered and self.rng.random() < self.plan.repeats:
@@ -328,8 +344,6 @@ class HttpMember(HttpClient):
         self._query = f"group={group}&consumer={name}"
         self._owned: list[int] = []
         self._is_member = False
-        self._commit: int | None = None
-        """Number of the open commit."""
         self._turns = 0
 
     def ready(self) -> None:
@@ -344,7 +358,7 @@ class HttpMember(HttpClient):
             self.call(
                 "POST", f"/join?{self._query}&topic={self.plan.topic}&session_timeout_ms=30000", self._joined
             )
-        elif not self._owned or (self.is_making and self.rng.random() < self.plan.leaves):
+        elif not self._owned or (self.is_working and self.rng.random() < self.plan.leaves):
             # A member without partitions joins again: there may be fewer members now.
             self.call("POST", f"/leave?{self._query}", self._left)
         else:
@@ -392,8 +406,7 @@ class HttpMember(HttpClient):
         )
 
     def _commit_offset(self, at: TopicPartition, offset: Offset) -> None:
-        self._commit = number = self._numbers()
-        self.record(DoorCommitSent(number, self._group, at, offset, self.context.schedule.now_us))
+        self._commit_begins(self._numbers(), self._group, at, offset)
 
         def on_reply(reply: Reply) -> None:
             # 409 means that the commit had no effect; after other errors it may have.
@@ -409,11 +422,6 @@ class HttpMember(HttpClient):
             f"/commit?{self._query}&topic={at.topic}&partition={at.partition}&offset={offset}",
             on_reply,
         )
-
-    def _commit_ended(self, is_done: bool | None) -> None:
-        number, self._commit = self._commit, None
-        if number is not None:
-            self.record(DoorCommitEnded(number, is_done))
 
     def _is_out(self, what: str, reply: Reply) -> bool:
         """Return whether a request failed; if so, arrange the next step."""

@@ -7,8 +7,6 @@ from penstock.base.ids import Offset, TopicPartition
 from penstock.sim.checkers.history import (
     Acked,
     Batch,
-    DoorCommitEnded,
-    DoorCommitSent,
     DoorFetchReceived,
     DoorFetchSent,
     ProducedRecord,
@@ -26,8 +24,7 @@ class LineProducer(DoorClient):
     """Sends each message once: an unanswered one may or may not be in the log."""
 
     def __init__(self, name: str, context: ClientContext, plan: DoorsPlan) -> None:
-        super().__init__(name, context, context.line)
-        self.plan = plan
+        super().__init__(name, context, plan, context.line)
         self._open: Batch | None = None
         self._received = b""
         self._count = 0
@@ -40,7 +37,7 @@ class LineProducer(DoorClient):
         self._open = None
 
     def _next(self) -> None:
-        if not self.is_making:
+        if not self.is_working:
             self.soon(self._next, self.plan.pace_us)
             return
         key = b"k%d" % self.rng.randrange(KEYS)
@@ -80,15 +77,13 @@ class LineConsumer(DoorClient):
     def __init__(
         self, name: str, context: ClientContext, plan: DoorsPlan, group: str, numbers: Callable[[], int]
     ) -> None:
-        super().__init__(name, context, context.line)
-        self.plan = plan
+        super().__init__(name, context, plan, context.line)
         self._group = group
         self._numbers = numbers
         self._received = b""
         self._question = 0
         self._positions: dict[int, Offset] = {}
         """Next offset of this stream in each partition that it has read."""
-        self._commit: int | None = None
 
     def ready(self) -> None:
         self._received = b""
@@ -142,12 +137,5 @@ class LineConsumer(DoorClient):
                 self.name, self._question, self._group, at, start, [ReadRecord(offset, None, value)]
             )
         )
-        self._commit = self._numbers()
-        now_us = self.context.schedule.now_us
-        self.record(DoorCommitSent(self._commit, self._group, at, offset + 1, now_us))
+        self._commit_begins(self._numbers(), self._group, at, offset + 1)
         self.send(b"ACK\n")
-
-    def _commit_ended(self, is_done: bool | None) -> None:
-        number, self._commit = self._commit, None
-        if number is not None:
-            self.record(DoorCommitEnded(number, is_done))

@@ -78,8 +78,6 @@ class Member(Consumer):
         super().__init__(fetching, context)
         self.member_plan = plan
         self.member = Membership(plan.group)
-        self.is_working = True
-        """Whether it commits, crashes, stalls and leaves."""
         self.commit_count = 0
         self.coordinator: Address | None = None
         self._is_looking = False

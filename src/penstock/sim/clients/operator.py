@@ -37,7 +37,6 @@ class RandomOperator(Client):
 
     def __init__(self, name: str, context: ClientContext, mean_us: int, passing: Container[int]) -> None:
         super().__init__(name, context)
-        self.is_working = True
         self.is_ready = False
         self._mean_us = mean_us
         self._passing = passing

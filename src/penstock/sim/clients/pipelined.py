@@ -182,7 +182,7 @@ class JavaProducer(PipelinedProducer):
             if is_again and queue.waiting[0].number != queue.oldest():
                 return None
         else:
-            if not self.is_making or len(queue.flying) >= IN_FLIGHT_MAX:
+            if not self.is_working or len(queue.flying) >= IN_FLIGHT_MAX:
                 return None
             if queue.flying and self._epochs.get(partition) != self._identity:
                 return None

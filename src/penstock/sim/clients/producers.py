@@ -89,7 +89,6 @@ class Producer(TopicClient):
     def __init__(self, plan: ProducerPlan, context: ClientContext) -> None:
         super().__init__(plan.name, context, plan.topic)
         self.plan = plan
-        self.is_making = True
         self.batch_count = 0
         self.acked_count = 0
         self._queues: dict[int, PartitionQueue] = {}
@@ -137,7 +136,7 @@ class Producer(TopicClient):
 
     def _send_some(self) -> None:
         chosen = self.rng.sample(self.partitions, self.rng.randint(1, min(3, len(self.partitions))))
-        if not self.is_making:
+        if not self.is_working:
             chosen = self.partitions
         by_leader: dict[Address, list[Batch]] = {}
         for partition in sorted(chosen):
@@ -162,7 +161,7 @@ class Producer(TopicClient):
                 return None
             queue.is_blocked = False
         if not queue.waiting:
-            if not self.is_making or len(queue.flying) >= IN_FLIGHT_MAX:
+            if not self.is_working or len(queue.flying) >= IN_FLIGHT_MAX:
                 return None
             queue.waiting.append(self._make(partition, queue))
         batch = queue.waiting.popleft()

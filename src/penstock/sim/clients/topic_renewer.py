@@ -67,7 +67,6 @@ class TopicRenewer(Client):
         super().__init__(f"renewer of {plan.topic}", context)
         self.plan = plan
         self.life_count = 0
-        self._is_working = True
         self._phase = Phase.CREATING
         self._life: UUID | None = None
         self._past: set[UUID] = set()
@@ -77,7 +76,7 @@ class TopicRenewer(Client):
 
     @property
     def is_idle(self) -> bool:
-        return self._phase is Phase.LIVING and not self._is_working and not self._is_vague
+        return self._phase is Phase.LIVING and not self.is_working and not self._is_vague
 
     @property
     def _is_vague(self) -> bool:
@@ -85,7 +84,7 @@ class TopicRenewer(Client):
 
     def finish(self) -> None:
         """Stop deleting the topic; if it is being deleted, create it once more."""
-        self._is_working = False
+        super().finish()
         if self._is_vague:
             left_us = self._by_name_us + LATE_US_MAX - self.context.schedule.now_us
             self.later(left_us, self._make_sure)
@@ -162,7 +161,7 @@ class TopicRenewer(Client):
         self.later(round(self.rng.expovariate(1 / self.plan.mean_us)) + 1, self._end_life)
 
     def _end_life(self) -> None:
-        if self._is_working and self._phase is Phase.LIVING:
+        if self.is_working and self._phase is Phase.LIVING:
             self._enter(Phase.DELETING)
 
     def _delete(self) -> None:

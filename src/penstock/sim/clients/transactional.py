@@ -50,7 +50,6 @@ class TransactionalProducer(Client):
     def __init__(self, plan: TransactionalPlan, context: ClientContext) -> None:
         super().__init__(plan.name, context)
         self.plan = plan
-        self.is_making = True
         terms = TxnSettings(
             plan.transactional_id,
             plan.topic,
@@ -87,7 +86,7 @@ class TransactionalProducer(Client):
     def _tick(self) -> None:
         pace_us = self.plan.pace_us
         self.later(self.rng.randrange(pace_us // 2, pace_us * 2), self._tick)
-        if not self.is_making or self.context.schedule.now_us < self._asleep_until_us or self.link is None:
+        if not self.is_working or self.context.schedule.now_us < self._asleep_until_us or self.link is None:
             return
         drawn = self.rng.random() * TICK_US / pace_us
         if drawn < self.plan.crashes:

@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Iterable
 from functools import partial
 from random import Random
-from typing import Any
 
 from penstock.base.world import StreamProtocol
 from penstock.sim.world.process_world import SimWorld
@@ -166,9 +165,6 @@ class NodeTransport(asyncio.Transport):
         self._high = HIGH_WATER_BYTES if high is None else high
         self._low = self._high // 4 if low is None else low
 
-    def get_write_buffer_limits(self) -> tuple[int, int]:
-        return self._low, self._high
-
     def get_write_buffer_size(self) -> int:
         return self._backlog_bytes
 
@@ -176,9 +172,6 @@ class NodeTransport(asyncio.Transport):
     def held_bytes(self) -> int:
         """Bytes held in memory: a partly sent buffer counts in full."""
         return sum(memoryview(each.obj).nbytes for each in self._backlog)
-
-    def can_write_eof(self) -> bool:
-        return False
 
     # -- what a protocol calls: reading and closing ----------------------------------------------------
 
@@ -209,10 +202,3 @@ class NodeTransport(asyncio.Transport):
         self._backlog.clear()
         self._link.finish(self, is_abort=True)
         self.lose_later(None)
-
-    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        assert isinstance(protocol, asyncio.BufferedProtocol)
-        self._protocol = protocol
-
-    def get_protocol(self) -> Any:
-        return self._protocol

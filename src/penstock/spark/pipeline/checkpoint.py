@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import Final
 
-from penstock.spark.reading.stream_keys import START_KEY
+from penstock.spark.reading.offset_json import START_KEY
 
 from .progress import Positions, offsets
 from .spec import Flow, PipelineSpec, is_uri

@@ -15,7 +15,7 @@ import os
 import re
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -99,16 +99,7 @@ def save_identity(spec: PipelineSpec, flow: Flow, identity: FlowIdentity) -> Non
     """Write the note, before the first start."""
     file = _file(spec, flow)
     file.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(
-        {
-            "flow_id": identity.flow_id,
-            "sources": identity.sources,
-            "sink": identity.sink,
-            "mode": identity.mode,
-        },
-        indent=2,
-    )
-    replace(file, text + "\n")
+    replace(file, json.dumps(asdict(identity), indent=2) + "\n")
 
 
 def replace(file: Path, text: str) -> None:
@@ -148,10 +139,7 @@ def _file(spec: PipelineSpec, flow: Flow) -> Path:
 def _has_begun(spec: PipelineSpec, flow: Flow) -> bool:
     """Whether Spark has positions there; assumed for directories on other machines."""
     checkpoint = spec.checkpoint_of(flow.name)
-    if is_uri(checkpoint):
-        return True
-    offsets = Path(checkpoint) / "offsets"
-    return _has_batches(offsets)
+    return is_uri(checkpoint) or _has_batches(Path(checkpoint) / "offsets")
 
 
 def _read(file: Path) -> FlowIdentity | None:

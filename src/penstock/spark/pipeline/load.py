@@ -33,7 +33,11 @@ def load(path: str | Path) -> PipelineSpec:
         return _parse(data, file, lines)
     if file.suffix == ".py":
         return _python(file)
-    raise BadPipeline([Problem(str(file), "", "is not a pipeline file, expected .yaml, .yml or .py")])
+    raise _bad(file, "is not a pipeline file, expected .yaml, .yml or .py")
+
+
+def _bad(where: object, sentence: str, key: str = "") -> BadPipeline:
+    return BadPipeline([Problem(str(where), key, sentence)])
 
 
 def _parse(data: object, file: Path, lines: Mapping[tuple[str, ...], int]) -> PipelineSpec:
@@ -43,20 +47,18 @@ def _parse(data: object, file: Path, lines: Mapping[tuple[str, ...], int]) -> Pi
     except ModuleNotFoundError as error:
         if error.name != "pydantic":
             raise
-        raise BadPipeline([Problem(str(file), "", f"needs pydantic: {install_hint('spark')}")]) from error
+        raise _bad(file, f"needs pydantic: {install_hint('spark')}") from error
     return parse(data, file, lines)
 
 
 def _read(file: Path) -> str:
     size = file.stat().st_size
     if size > FILE_BYTES_MAX:
-        raise BadPipeline(
-            [Problem(str(file), "", f"has {size:,} bytes, expected at most {FILE_BYTES_MAX:,}")]
-        )
+        raise _bad(file, f"has {size:,} bytes, expected at most {FILE_BYTES_MAX:,}")
     try:
         return file.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise BadPipeline([Problem(str(file), "", f"is not UTF-8 at byte {error.start}")]) from error
+        raise _bad(file, f"is not UTF-8 at byte {error.start}") from error
 
 
 # YAML.
@@ -66,9 +68,7 @@ def _yaml(file: Path) -> tuple[Any, dict[tuple[str, ...], int]]:
     try:
         import yaml  # type: ignore[import-untyped]  # noqa: PLC0415  # comes with the extra
     except ImportError as error:
-        raise BadPipeline(
-            [Problem(str(file), "", f"is YAML, which needs PyYAML: {install_hint('spark')}")]
-        ) from error
+        raise _bad(file, f"is YAML, which needs PyYAML: {install_hint('spark')}") from error
     text = _read(file)
     try:
         loader = yaml.SafeLoader(text)
@@ -83,11 +83,11 @@ def _yaml(file: Path) -> tuple[Any, dict[tuple[str, ...], int]]:
         mark = error.problem_mark or error.context_mark
         where = f"{file}:{mark.line + 1}" if mark is not None else str(file)
         said = " ".join(part for part in (error.context, error.problem) if part)
-        raise BadPipeline([Problem(where, "", f"is not YAML: {said}")]) from error
+        raise _bad(where, f"is not YAML: {said}") from error
     except yaml.YAMLError as error:
-        raise BadPipeline([Problem(str(file), "", f"is not YAML: {one_sentence(error)}")]) from error
+        raise _bad(file, f"is not YAML: {one_sentence(error)}") from error
     except RecursionError as error:
-        raise BadPipeline([Problem(str(file), "", "is nested too deeply, expected a few levels")]) from error
+        raise _bad(file, "is nested too deeply, expected a few levels") from error
     return data, lines
 
 
@@ -97,26 +97,11 @@ def _mark(node: Any, path: tuple[str, ...], lines: dict[tuple[str, ...], int], f
         return
     for key, value in node.value:
         if len(lines) >= KEYS_MAX:
-            raise BadPipeline(
-                [
-                    Problem(
-                        str(file),
-                        "",
-                        f"has more than {KEYS_MAX:,} keys, counting anchors at every use",
-                    )
-                ]
-            )
+            raise _bad(file, f"has more than {KEYS_MAX:,} keys, counting anchors at every use")
         inner = (*path, str(key.value))
         if inner in lines:
-            raise BadPipeline(
-                [
-                    Problem(
-                        f"{file}:{key.start_mark.line + 1}",
-                        ".".join(inner),
-                        f"is a duplicate key, first in line {lines[inner]}",
-                    )
-                ]
-            )
+            where, what = f"{file}:{key.start_mark.line + 1}", ".".join(inner)
+            raise _bad(where, f"is a duplicate key, first in line {lines[inner]}", what)
         lines[inner] = key.start_mark.line + 1
         _mark(value, inner, lines, file)
 
@@ -128,14 +113,8 @@ def _python(file: Path) -> PipelineSpec:
     module = _run(file)
     found = list({id(each): each for each in vars(module).values() if isinstance(each, Pipeline)}.values())
     if len(found) != 1:
-        raise BadPipeline(
-            [
-                Problem(
-                    str(file),
-                    "",
-                    f'has {len(found)} pipelines at its top level, expected one: pipeline = Pipeline("name")',
-                )
-            ]
+        raise _bad(
+            file, f'has {len(found)} pipelines at its top level, expected one: pipeline = Pipeline("name")'
         )
     data, lines = found[0].declared()
     return _parse(data, file, lines)
@@ -155,21 +134,12 @@ def _run(file: Path) -> ModuleType:
     except BadPipeline:
         raise
     except SyntaxError as error:
-        raise BadPipeline([Problem(f"{file}:{error.lineno}", "", f"is not Python: {error.msg}")]) from error
+        raise _bad(f"{file}:{error.lineno}", f"is not Python: {error.msg}") from error
     except Exception as error:
-        raise BadPipeline(
-            [
-                Problem(
-                    _line_of(error, file),
-                    "",
-                    f"raised {type(error).__name__}: {one_sentence(error)}{_remedy(error)}",
-                )
-            ]
-        ) from error
+        said = f"raised {type(error).__name__}: {one_sentence(error)}{_remedy(error)}"
+        raise _bad(_line_of(error, file), said) from error
     except SystemExit as error:
-        raise BadPipeline(
-            [Problem(_line_of(error, file), "", f"ended with exit code {shown(error.code)}")]
-        ) from error
+        raise _bad(_line_of(error, file), f"ended with exit code {shown(error.code)}") from error
     finally:
         sys.path.remove(str(file.resolve().parent))
     return module

@@ -9,13 +9,16 @@ Spark compares the offsets of a stream as text, so they are always written in th
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from penstock.base.ids import Offset, TimestampMs, TopicPartition
 from penstock.spark.errors import BadOption
 
 OffsetsJson = dict[str, dict[str, int]]
 """As in checkpoints of Spark's Kafka source."""
+
+START_KEY: Final = "@start"
+"""The start of a stream's first batch, in its end. No topic can have this name."""
 
 _INT64_MAX = 2**63 - 1
 _PARTITION_MAX = 2**31 - 1

@@ -121,8 +121,7 @@ def resolve(
         return earliest_offsets(cluster, wanted)
     if limit.edge is LimitKind.LATEST:
         return latest_offsets(cluster, wanted, isolation_level)
-    if limit.edge is not LimitKind.TIME:
-        _check_complete(wanted, limit)
+    check_complete(wanted, limit)
     if limit.edge is LimitKind.OFFSETS:
         named = {each: offset for each, offset in limit.values.items() if offset not in (NEWEST, OLDEST)}
         oldest = earliest_offsets(cluster, [each for each in wanted if limit.values[each] == OLDEST])
@@ -153,7 +152,10 @@ def _list(
     return {partition: each.offset for partition, each in found.items()}
 
 
-def _check_complete(wanted: Iterable[TopicPartition], limit: Limit) -> None:
+def check_complete(wanted: Iterable[TopicPartition], limit: Limit) -> None:
+    """Check that offsets and times by partition cover all partitions, as in Spark's Kafka source."""
+    if limit.edge not in (LimitKind.OFFSETS, LimitKind.TIMES):
+        return
     there = set(wanted)
     for each in sorted(there - limit.values.keys()):
         hint = ", -1 is latest and -2 is earliest" if limit.edge is LimitKind.OFFSETS else ""

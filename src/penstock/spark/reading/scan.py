@@ -24,10 +24,11 @@ from penstock.arrow.scan.read_range import ScanRange, log, read_range
 from penstock.arrow.scan.task_ranges import SizedRange, TaskRange, count_tasks
 from penstock.arrow.scan.transaction_outcomes import AbortedRange, TransactionOutcomes, replay_transactions
 from penstock.base.errors import KafkaError
-from penstock.base.ids import Offset, TopicPartition
+from penstock.base.ids import Offset
 from penstock.client.offsets import READ_COMMITTED
 from penstock.spark.errors import BadOption
 from penstock.spark.options import INT32_MAX, OptionValues
+from penstock.spark.reading.offsets import check_complete
 from penstock.spark.reading.option_names import LIMITS
 from penstock.spark.reading.options import (
     NEWEST,
@@ -138,7 +139,7 @@ def plan_scan(vfs: Vfs, options: ScanOptions) -> list[ScanRange]:
     """Plan the tasks for a path."""
     chosen = _choose(find_logs(vfs, options.path), options.subscription, options.path)
     for limit in (options.start, options.stop):
-        _check_complete([each.partition for each in chosen], limit)
+        check_complete([each.partition for each in chosen], limit)
     parts = [part for each in chosen if (part := _part(vfs, each, options)) is not None]
     counts = count_tasks([part.sized for part in parts], options.tasks_min, os.cpu_count() or 1)
     return [
@@ -198,20 +199,6 @@ def _choose(found: list[LogLocation], wanted: Subscription | None, path: str) ->
     return [
         each for each in found if each.partition.topic in wanted.topics or each.partition in wanted.partitions
     ]
-
-
-def _check_complete(wanted: Sequence[TopicPartition], limit: Limit) -> None:
-    """Check that offsets and times by partition cover all partitions, as in Spark's Kafka source."""
-    if limit.edge not in (LimitKind.OFFSETS, LimitKind.TIMES):
-        return
-    hint = ", -1 is latest and -2 is earliest" if limit.edge is LimitKind.OFFSETS else ""
-    for each in wanted:
-        if each not in limit.values:
-            raise BadOption(
-                f"option {limit.option} has no value for partition {each}, expected one for every partition{hint}"
-            )
-    for each in sorted(limit.values.keys() - set(wanted)):
-        raise BadOption(f"option {limit.option} names partition {each}, which is not read")
 
 
 def _bounds(

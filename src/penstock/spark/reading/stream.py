@@ -38,7 +38,7 @@ from penstock.client.errors import ClientError
 from penstock.spark.reading.batch import read_rows, within
 from penstock.spark.reading.fetch import report_loss
 from penstock.spark.reading.group import Position, group_of
-from penstock.spark.reading.offset_json import offsets_of, write_offsets
+from penstock.spark.reading.offset_json import START_KEY, offsets_of, write_offsets
 from penstock.spark.reading.offsets import (
     SubscribedPartitions,
     earliest_offsets,
@@ -50,7 +50,6 @@ from penstock.spark.reading.offsets import (
 from penstock.spark.reading.options import START_LATEST, LimitKind, SourceOptions
 from penstock.spark.reading.plan import OffsetRange, plan
 from penstock.spark.reading.rate import delays, share
-from penstock.spark.reading.stream_keys import START_KEY
 from penstock.spark.reading.tail import Tail
 
 Offsets = dict[TopicPartition, Offset]
