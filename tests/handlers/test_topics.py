@@ -243,6 +243,7 @@ def test_deletion_can_be_turned_off(version: int, code: ErrorCode, text: str) ->
 
 
 def test_a_deletion_leaks_nothing(cluster: Cluster) -> None:
+    cluster.deny(Operation.DELETE, AclResourceType.CLUSTER)
     for name in ("secret", "seen", "mine"):
         cluster.create(name)
     for name in ("secret", "absent"):

@@ -28,7 +28,7 @@ from collections.abc import Iterable, Sequence
 from struct import Struct
 from typing import Any
 
-from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.errors import KafkaError
 from penstock.base.ids import Offset
 from penstock.base.metrics import TICK_NS_MAX
 from penstock.base.promise import HoldingPromise
@@ -38,6 +38,7 @@ from penstock.handlers.support.diverging_epoch import diverging_epoch
 from penstock.handlers.support.fetch_sessions import FINAL_EPOCH, FIRST_EPOCH, NO_SESSION, ConsumerSession
 from penstock.handlers.support.follower_fetch import fetch_as_follower
 from penstock.handlers.support.nearest_replica import THE_LEADER, nearest, selects_by_rack
+from penstock.handlers.support.produce_admission import check_name, denied
 from penstock.metadata.acls import AclResourceType, Operation
 from penstock.records.batch import LAST_OFFSET_DELTA_AT, LENGTH_AT, LOG_OVERHEAD
 from penstock.records.counting import records_in
@@ -247,6 +248,7 @@ class ConsumerFetch:
         try:
             partition = self.replica(topic, number)
             if partition is None:
+                check_name(context, self.session, _READ, topic)
                 partition = context.replicas.find(topic, number)
             self._admit(partition, asked)
             high, stable = partition.high_watermark, partition.last_stable
@@ -286,14 +288,11 @@ class ConsumerFetch:
         except KafkaError as error:
             led = context.replicas.led(topic, number)
             code = error.code if led is None else retriable_if_deposed(led, error).code
-            return FetchResult(number, code, _NO_OFFSET, _NO_OFFSET, _NO_OFFSET, b"")
+            return FetchResult(number, code, _NO_OFFSET, _NO_OFFSET, _NO_OFFSET, b"", [])
 
     def _admit(self, partition: Partition, asked: FetchPartition) -> None:
         if not self.context.authorize(self.session, _READ, _TOPIC, partition.topic):
-            raise KafkaError(
-                f"{self.session.principal} is not authorized to read {partition.topic}",
-                ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-            )
+            raise denied(self.session, _READ, partition.topic)
         if asked.current_leader_epoch != -1:
             partition.check_epoch(asked.current_leader_epoch)
 

@@ -67,11 +67,17 @@ def describe_user_scram_credentials(context: Context, call: Call) -> Any:
     """
     make = call.make
     if not context.authorize(call.session, Operation.DESCRIBE, AclResourceType.CLUSTER, CLUSTER_NAME):
+        denied = make.DescribeUserScramCredentialsResult(
+            user="",
+            error_code=DENIED_CLUSTER.code,
+            error_message=DENIED_CLUSTER.message,
+            credential_infos=(),
+        )
         return make.DescribeUserScramCredentialsResponse(
             throttle_time=NO_THROTTLE,
             error_code=DENIED_CLUSTER.code,
             error_message=DENIED_CLUSTER.message,
-            results=(),
+            results=(denied,) * len(call.message.users or ()),  # without names, as in Kafka
         )
     found: dict[str, list[Any]] = defaultdict(list)
     for (mechanism, name), user in sorted(context.image.scram_users.entries(), key=lambda each: each[0]):

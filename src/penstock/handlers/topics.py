@@ -240,8 +240,10 @@ def _without_aliases(
 def _undeletable(context: Context, call: Call, topic_to_delete: TopicToDelete) -> DeletedTopic | None:
     """The row of a topic that is rejected before the controller is asked; None if it is not."""
 
+    may_delete_all = context.authorize(call.session, Operation.DELETE, AclResourceType.CLUSTER, CLUSTER_NAME)
+
     def may(operation: Operation, name: str) -> bool:
-        return context.authorize(call.session, operation, AclResourceType.TOPIC, name)
+        return may_delete_all or context.authorize(call.session, operation, AclResourceType.TOPIC, name)
 
     name, topic_id = topic_to_delete
     if name is None and topic_id == NO_UUID:

@@ -24,17 +24,33 @@ def admit(
         raise KafkaError(f"acks is {request.acks}, expected 0, 1 or -1", ErrorCode.INVALID_REQUIRED_ACKS)
     partition = context.replicas.led(topic, number)
     if partition is None:
+        check_name(context, session, Operation.WRITE, topic)
         partition = context.replicas.find(topic, number)
     if not context.authorize(session, Operation.WRITE, AclResourceType.TOPIC, partition.topic):
-        raise KafkaError(
-            f"{session.principal} is not authorized to write to {partition.topic}",
-            ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-        )
+        raise denied(session, Operation.WRITE, partition.topic)
     if partition.topic in INTERNAL_TOPICS and client_id != "__admin_client":
         raise KafkaError(
             f"{partition.topic} is internal: only coordinators write to it", ErrorCode.INVALID_TOPIC_EXCEPTION
         )
     return partition
+
+
+def check_name(context: Context, session: Session, operation: Operation, topic: TopicKey) -> None:
+    """Deny the client a topic before it learns whether there is such a topic and which broker leads it."""
+    if isinstance(topic, bytes):
+        known = context.image.topic_by_id(topic)
+        name = None if known is None else known.name
+    else:
+        name = topic
+    if name is not None and not context.authorize(session, operation, AclResourceType.TOPIC, name):
+        raise denied(session, operation, name)
+
+
+def denied(session: Session, operation: Operation, topic: str) -> KafkaError:
+    return KafkaError(
+        f"{session.principal} is not authorized to {operation.name} {topic}",
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    )
 
 
 def no_records(partition: Partition) -> KafkaError:
