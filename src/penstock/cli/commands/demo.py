@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Annotated, Final
@@ -25,9 +26,9 @@ from urllib.parse import unquote, urlsplit
 
 import typer
 
+from penstock.base.extras import install_hint
 from penstock.base.ids import TopicPartition
 from penstock.cli.child import child_of, stopped_by_signals
-from penstock.cli.extras import require_extra
 from penstock.cli.main import EXIT_WRONG
 from penstock.cli.output import Refused, complain, print_table
 from penstock.client.cluster import Cluster
@@ -107,7 +108,9 @@ def demo_command(
     penstock demo --rate 5000 --seconds 60 --data ./demo
     """
     data = data or Path(mkdtemp(prefix="penstock-demo-"))
-    require_extra("spark", "penstock demo", "pyspark", "pyarrow", "yaml")
+    for module in ("pyspark", "pyarrow", "yaml"):
+        if find_spec(module) is None:
+            raise Refused(f"penstock demo needs {module}, which is not installed: {install_hint('spark')}")
     try:
         prepare_java()
     except SparkMissing as missing:

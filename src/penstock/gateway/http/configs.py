@@ -16,20 +16,12 @@ from penstock.gateway.http.protocol.settings_json import (
 )
 from penstock.gateway.http.topics import check_settings
 from penstock.gateway.shared.controller_call import allow, check, decide
+from penstock.gateway.shared.log_inspection import SOURCES
 from penstock.handlers.support.context import Context
 from penstock.metadata.acls import AclResourceType, Operation
 from penstock.metadata.configs import Described, Source, describe
 from penstock.metadata.controller.requests import ConfigChange, ConfigOp, IncrementalAlterConfigs
 from penstock.metadata.image import ALL_BROKERS, Resource, ResourceType
-
-_SOURCES = {
-    Source.TOPIC: "topic",
-    Source.DYNAMIC_BROKER: "broker",
-    Source.DYNAMIC_DEFAULT_BROKER: "all_brokers",
-    Source.STATIC_BROKER: "file",
-    Source.DEFAULT: "default",
-}
-
 
 ROUTES = Routes("configs")
 
@@ -65,7 +57,7 @@ def _shown(setting: Described) -> ConfigEntry:
     return ConfigEntry(
         setting.name,
         None if setting.sensitive else setting.value,
-        _SOURCES.get(setting.source, "unknown"),
+        SOURCES[setting.source],
         setting.source is Source.DEFAULT,
         setting.read_only,
         setting.type.name.lower(),

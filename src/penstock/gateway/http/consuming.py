@@ -9,7 +9,7 @@ from penstock.base.errors import KafkaError
 from penstock.base.steps import Steps
 from penstock.gateway.http.protocol.errors import topic_error
 from penstock.gateway.http.protocol.messages import Query, Request, Response, Routes, json
-from penstock.gateway.http.protocol.parameters import TOPIC_NAME
+from penstock.gateway.http.protocol.parameters import PARTITION_MAX, TOPIC_NAME
 from penstock.gateway.membership import consume_anywhere
 from penstock.gateway.membership.http_members import SESSION_MS
 from penstock.gateway.peer_rpc.coordinators import at_coordinator
@@ -25,7 +25,6 @@ WAIT_MS_MAX = 60_000
 """Proxies and clients give up on an answer that takes longer."""
 SESSION_MS_MIN = 1_000
 SESSION_MS_MAX = 86_400_000
-PARTITION_MAX = 2**31 - 1
 OFFSET_MAX = 2**63 - 1
 """What the protocol has room for."""
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from penstock.base.errors import KafkaError
 from penstock.base.steps import Steps
 from penstock.gateway.http.protocol.messages import Answer, Query, Request, Response, Routes, json
+from penstock.gateway.http.protocol.parameters import PARTITION_MAX
 from penstock.gateway.peer_rpc.client import peer_rpc_of
 from penstock.gateway.peer_rpc.messages import View
 from penstock.gateway.shared.controller_call import allow
@@ -83,7 +84,7 @@ def cluster_info(gateway: "Gateway", request: Request) -> Response:
     "/api/architecture/topics/{name}",
     "A topic from the inside: leaders, in-sync replicas, segments, index entries, configs.",
     query=(
-        Query("partition", int, "Only this partition.", min=0, max=2**31 - 1),
+        Query("partition", int, "Only this partition.", min=0, max=PARTITION_MAX),
         Query(
             "segments",
             int,

@@ -26,7 +26,14 @@ from penstock.coordinator.groups.requests import (
     OffsetFetch,
 )
 from penstock.gateway.http.protocol.messages import HttpError, Query, Request, Response, Routes, json
-from penstock.gateway.http.protocol.parameters import GROUP_CHARS_MAX, MOMENT, TopicName, one_of, parse_moment
+from penstock.gateway.http.protocol.parameters import (
+    GROUP_CHARS_MAX,
+    MOMENT,
+    PARTITION_MAX,
+    TopicName,
+    one_of,
+    parse_moment,
+)
 from penstock.gateway.line.offsets import commit
 from penstock.gateway.peer_rpc.coordinators import ask_group, list_groups
 from penstock.gateway.peer_rpc.routed_partition import RoutedPartition, find_partition, look_up_bounds
@@ -139,7 +146,7 @@ class ResetOffsetsRequest(msgspec.Struct, forbid_unknown_fields=True):
         | Annotated[str, Meta(max_length=64, extra_json_schema={"pattern": _RESET_TARGET})]
     )
     """`earliest`, `latest`, an offset as a number, or a time as text: ISO 8601, or milliseconds since 1970."""
-    partition: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
+    partition: Annotated[int, Meta(ge=0, le=PARTITION_MAX)] | None = None
     """Default: all partitions of the topic."""
 
 

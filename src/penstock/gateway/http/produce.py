@@ -13,7 +13,7 @@ from penstock.base.errors import KafkaError
 from penstock.base.promise import Promise
 from penstock.gateway.http.protocol.errors import ErrorInfo, error_response, topic_error
 from penstock.gateway.http.protocol.messages import Answer, Request, Response, Routes
-from penstock.gateway.http.protocol.parameters import TOPIC_NAME
+from penstock.gateway.http.protocol.parameters import PARTITION_MAX, TOPIC_NAME
 from penstock.gateway.idempotency import IDEMPOTENCY_KEY_BYTES_MAX
 from penstock.gateway.shared.producer import NewRecord, RecordPosition, RecordResult
 from penstock.metadata.controller.topics import NAME_LENGTH_MAX
@@ -26,7 +26,6 @@ RECORDS_MAX = 10_000
 """Records of a list, which is decoded and answered in one step."""
 
 HEADERS_MAX = 1_000
-PARTITION_MAX = 2**31 - 1
 
 _encode = Encoder().encode
 

@@ -19,7 +19,7 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset, Uuid
 from penstock.base.steps import Steps
 from penstock.gateway.http.protocol.messages import Answer, HttpError, Out, Query, Request, Routes, Stream
-from penstock.gateway.http.protocol.parameters import topic_in
+from penstock.gateway.http.protocol.parameters import PARTITION_MAX, topic_in
 from penstock.gateway.peer_rpc.retry import is_alone
 from penstock.gateway.peer_rpc.routed_partition import RoutedPartition, find_partition, look_up_bounds
 from penstock.gateway.shared.fair_queue import FairQueue
@@ -71,7 +71,7 @@ ROUTES = Routes("records")
             max=20,
             pattern="^(earliest|latest|beginning|end|[0-9]{1,18})$",
         ),
-        Query("partition", int, "Only this partition. Default: all of the topic.", min=0, max=2**31 - 1),
+        Query("partition", int, "Only this partition. Default: all of the topic.", min=0, max=PARTITION_MAX),
         Query(
             "decode",
             str,
