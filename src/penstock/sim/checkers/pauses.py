@@ -125,16 +125,22 @@ class ReplicatedInTime:
         self._is_network_whole = is_network_whole
         self._waiting: dict[tuple[Partition, LeaderEpoch], tuple[Offset, int]] = {}
         """Led partitions whose high watermark is behind: their log end when that was first seen, and the time."""
+        self._syncs_end_us = 0
+        """When the last sync that a slow disk began must have ended."""
         self._looks = 0
 
     def look(self) -> None:
         self._looks += 1
         if self._looks % LOOK_EVERY:
             return
-        if not self._is_well():
+        now_us = self._now_us()
+        for machine in self._machines:
+            trouble = machine.trouble
+            if trouble is not None and trouble.kind is Trouble.SLOW:
+                self._syncs_end_us = now_us + round(SLOW_SYNCS * trouble.sync_s * 1_000_000)
+        if now_us < self._syncs_end_us or not self._is_well():
             self._waiting.clear()
             return
-        now_us = self._now_us()
         for machine in self._machines:
             assert isinstance(machine.node, Node)
             for at, partition in machine.node.context.replicas.partitions.items():
