@@ -324,8 +324,9 @@ class Campaign:
         audit.start()
         await self._until(
             lambda: audit.is_done,
-            lambda: f"{', '.join(audit.unfinished)} have read everything",
+            lambda: f"{', '.join(audit.unfinished)} have read more",
             of_end=True,
+            progress=lambda: audit.record_count,
         )
         audit.end()
         self._clients.end()
@@ -370,13 +371,19 @@ class Campaign:
         what: str | Callable[[], str],
         *,
         of_end: bool = False,
+        progress: Callable[[], int] = lambda: 0,
     ) -> None:
-        """Wait for a condition; with `of_end`, also after a violation."""
-        deadline_s = time.monotonic() + (2 * ALLOWANCE_S if of_end else ALLOWANCE_S)
+        """Wait for a condition; with `of_end`, also after a violation. The allowance begins anew when `progress`
+        changes."""
+        allowance_s = 2 * ALLOWANCE_S if of_end else ALLOWANCE_S
+        deadline_s = time.monotonic() + allowance_s
+        seen = progress()
         while not is_done():
             if self._is_over and not of_end:
                 return
             self._brokers.look()
+            if progress() != seen:
+                seen, deadline_s = progress(), time.monotonic() + allowance_s
             if time.monotonic() > deadline_s:
                 text = what if isinstance(what, str) else what()
                 raise Violation(f"Progress: {ALLOWANCE_S * (1 + of_end):.0f} s passed before {text}")

@@ -77,6 +77,11 @@ class FinalAudit:
         return not self.unfinished
 
     @property
+    def record_count(self) -> int:
+        """Records read so far."""
+        return sum(each.record_count for each in (*self._auditors, *self._readers))
+
+    @property
     def unfinished(self) -> list[str]:
         """Names of clients that have not read everything."""
         return [each.name for each in self._clients if not each.is_done]
