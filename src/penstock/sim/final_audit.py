@@ -65,7 +65,6 @@ class FinalAudit:
         self._auditors += [LifeAuditor(each.topic, context) for each in scenario.renewals]
         readers = [Auditor(each, context, isolation=1) for each in topics] if has_transactions else []
         offsets = [OffsetsAuditor(*each, context) for each in scenario.coordination.groups]
-
         self._clients: list[Auditor | OffsetsAuditor] = [*self._auditors, *readers, *offsets]
 
     def start(self) -> None:
@@ -79,7 +78,7 @@ class FinalAudit:
     @property
     def record_count(self) -> int:
         """Records read so far."""
-        return sum(each.record_count for each in (*self._auditors, *self._readers))
+        return sum(each.record_count for each in self._clients if isinstance(each, Auditor))
 
     @property
     def unfinished(self) -> list[str]:
