@@ -38,6 +38,7 @@ from penstock.sim.clients.consumers import ConsumerPlan
 from penstock.sim.clients.members import MemberPlan
 from penstock.sim.clients.producers import ALL, ProducerPlan
 from penstock.sim.clients.transactional import TransactionalPlan, WorkerPlan
+from penstock.sim.clients.txn_plan import TxnSettings
 from penstock.sim.coordination import SOURCE, TARGET, Coordination
 from penstock.sim.run import Simulation
 from penstock.sim.scenario import Scenario, TopicPlan
@@ -74,12 +75,8 @@ TRANSACTIONS = replace(
         transactional=tuple(
             TransactionalPlan(
                 f"transactional-{number}",
-                f"txn-{number}",
-                "orders",
-                Survives.POWER_CUT,
-                is_version_2=number > 0,
+                TxnSettings(f"txn-{number}", "orders", number > 0, 500, Survives.POWER_CUT),
                 group=f"side-{number}",
-                timeout_ms=500,
                 stall_ms_max=1000,
             )
             for number in range(3)
@@ -91,18 +88,25 @@ TRANSACTIONS = replace(
 def workers(count: int = 2) -> tuple[WorkerPlan, ...]:
     return tuple(
         WorkerPlan(
-            f"worker-{number}",
-            f"worker-{number}",
-            "workers",
-            SOURCE,
-            TARGET,
-            Survives.POWER_CUT,
-            is_version_2=number > 0,
-            timeout_ms=3000,
-            session_timeout_ms=300,
-            rebalance_timeout_ms=300,
-            stalls=0.05,
-            crashes=0.03,
+            MemberPlan(
+                f"worker-{number}",
+                SOURCE,
+                "workers",
+                session_timeout_ms=300,
+                rebalance_timeout_ms=300,
+                commits=1.0,
+                stalls=0.05,
+                crashes=0.03,
+                fetch=ConsumerPlan(
+                    f"worker-{number}",
+                    SOURCE,
+                    max_wait_ms=50,
+                    bytes_max=1000,
+                    pause_us_max=5_000,
+                    isolation=1,
+                ),
+            ),
+            TxnSettings(f"worker-{number}", TARGET, number > 0, 3000, Survives.POWER_CUT),
         )
         for number in range(count)
     )

@@ -6,6 +6,7 @@ slow: clients and checkers share one process, which must not become the bottlene
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from random import Random
 
 from penstock.records import Codec
@@ -15,6 +16,7 @@ from penstock.sim.clients.http_clients import DoorsPlan
 from penstock.sim.clients.members import MemberPlan
 from penstock.sim.clients.producers import ALL, ProducerPlan
 from penstock.sim.clients.transactional import TransactionalPlan, WorkerPlan
+from penstock.sim.clients.txn_plan import TxnSettings
 from penstock.sim.cluster_plan import ClusterPlan, PowerCuts
 from penstock.sim.coordination import SOURCE, TARGET, Coordination
 from penstock.sim.scenario import Scenario, TopicPlan
@@ -129,39 +131,40 @@ def _reader(name: str, topic: str, rng: Random, isolation: int | None = None) ->
 
 def _members(group: str, topic: str, count: int, *, is_consumer_protocol: bool) -> list[MemberPlan]:
     return [
-        MemberPlan(
-            name=f"{group}-{number}",
-            topic=topic,
-            group=group,
-            is_consumer_protocol=is_consumer_protocol,
-            session_timeout_ms=SESSION_MS,
-            rebalance_timeout_ms=2 * SESSION_MS,
-            crashes=0.002,
-            stalls=0.002,
-            leaves=0.002,
-            stall_ms_max=2 * SESSION_MS,
-            tick_us=TICK_US,
-            fetch=ConsumerPlan(
-                f"{group}-{number}",
-                topic,
-                max_wait_ms=500,
-                bytes_max=1 << 16,
-                pause_us_max=200_000,
-                isolation=1,
-            ),
-        )
+        _member(f"{group}-{number}", group, topic, is_consumer_protocol=is_consumer_protocol)
         for number in range(1, count + 1)
     ]
+
+
+def _member(name: str, group: str, topic: str, *, is_consumer_protocol: bool = False) -> MemberPlan:
+    return MemberPlan(
+        name,
+        topic,
+        group,
+        is_consumer_protocol=is_consumer_protocol,
+        session_timeout_ms=SESSION_MS,
+        rebalance_timeout_ms=2 * SESSION_MS,
+        crashes=0.002,
+        stalls=0.002,
+        leaves=0.002,
+        stall_ms_max=2 * SESSION_MS,
+        tick_us=TICK_US,
+        fetch=ConsumerPlan(
+            name, topic, max_wait_ms=500, bytes_max=1 << 16, pause_us_max=200_000, isolation=1
+        ),
+    )
 
 
 def _transactional(number: int, rng: Random) -> TransactionalPlan:
     return TransactionalPlan(
         name=f"transactional-{number}",
-        transactional_id=f"transactional-{number}",
-        topic=rng.choice((ORDERS, SOURCE)),
-        survives=Survives.POWER_CUT,
-        is_version_2=rng.random() < 0.6,
-        timeout_ms=TRANSACTION_MS,
+        txn=TxnSettings(
+            f"transactional-{number}",
+            rng.choice((ORDERS, SOURCE)),
+            rng.random() < 0.6,
+            TRANSACTION_MS,
+            Survives.POWER_CUT,
+        ),
         group=f"side-{number}",
         crashes=0.001,
         stalls=0.001,
@@ -171,21 +174,10 @@ def _transactional(number: int, rng: Random) -> TransactionalPlan:
 
 
 def _worker(number: int, rng: Random) -> WorkerPlan:
-    return WorkerPlan(
-        name=f"worker-{number}",
-        transactional_id=f"worker-{number}",
-        group="workers",
-        source=SOURCE,
-        target=TARGET,
-        survives=Survives.POWER_CUT,
-        is_version_2=rng.random() < 0.6,
-        timeout_ms=TRANSACTION_MS,
-        session_timeout_ms=SESSION_MS,
-        rebalance_timeout_ms=2 * SESSION_MS,
-        crashes=0.002,
-        stalls=0.002,
-        leaves=0.002,
-        tick_us=TICK_US,
-        max_wait_ms=500,
-        pause_us_max=100_000,
+    name = f"worker-{number}"
+    txn = TxnSettings(name, TARGET, rng.random() < 0.6, TRANSACTION_MS, Survives.POWER_CUT)
+    fetch = ConsumerPlan(name, SOURCE, max_wait_ms=500, bytes_max=1000, pause_us_max=100_000, isolation=1)
+    member = replace(
+        _member(name, "workers", SOURCE), commits=1.0, stall_ms_max=MemberPlan.stall_ms_max, fetch=fetch
     )
+    return WorkerPlan(member, txn)

@@ -11,6 +11,7 @@ from penstock.sim.checkers.history import Survives
 from penstock.sim.clients.consumers import ConsumerPlan
 from penstock.sim.clients.members import TICK_US, MemberPlan
 from penstock.sim.clients.transactional import TransactionalPlan, WorkerPlan
+from penstock.sim.clients.txn_plan import TxnSettings
 
 SOURCE, TARGET = "source", "target"
 """Topics of workers, without retention and compaction."""
@@ -26,8 +27,8 @@ class Coordination:
     def groups(self) -> list[tuple[str, str]]:
         """Each group and its topic."""
         named = {(each.group, each.topic) for each in self.members}
-        named |= {(each.group, each.topic) for each in self.transactional if each.group}
-        named |= {(each.group, each.source) for each in self.workers}
+        named |= {(each.group, each.txn.topic) for each in self.transactional if each.group}
+        named |= {(each.member.group, each.member.topic) for each in self.workers}
         return sorted(named)
 
 
@@ -63,7 +64,8 @@ def draw_coordination(
     ]
     if rng.random() < 0.4:
         # A second producer with the same transactional id: each fences the other.
-        other = transactional[0] = replace(transactional[0], is_shared=True)
+        shared = replace(transactional[0].txn, is_shared=True)
+        other = transactional[0] = replace(transactional[0], txn=shared)
         transactional.append(replace(other, name=f"{other.name}-twin"))
     workers = [_draw_worker(rng, survives, number, slower) for number in range(rng.randint(1, 3))]
     return Coordination(tuple(members), tuple(transactional), tuple(workers))
@@ -107,11 +109,7 @@ def _draw_transactional(
     timeout_ms = rng.choice((300, 1000, 5000)) * slower
     return TransactionalPlan(
         name=f"transactional-{number}",
-        transactional_id=f"txn-{number}",
-        topic=topic,
-        survives=survives,
-        is_version_2=rng.random() < 0.6,
-        timeout_ms=timeout_ms,
+        txn=TxnSettings(f"txn-{number}", topic, rng.random() < 0.6, timeout_ms, survives),
         group=f"side-{number}" if rng.random() < 0.5 else None,
         stall_ms_max=2 * timeout_ms,
         pace_us=rng.choice((2_000, 10_000, 40_000)) * (1 if slower == 1 else 10 * slower),
@@ -121,18 +119,21 @@ def _draw_transactional(
 
 def _draw_worker(rng: Random, survives: Survives, number: int, slower: int) -> WorkerPlan:
     session_ms = rng.choice((300, 1000)) * slower
-    return WorkerPlan(
-        name=f"worker-{number}",
-        transactional_id=f"worker-{number}",
-        group="workers",
-        source=SOURCE,
-        target=TARGET,
-        survives=survives,
-        is_version_2=rng.random() < 0.6,
-        timeout_ms=rng.choice((500, 2000)) * slower,
+    name = f"worker-{number}"
+    txn = TxnSettings(name, TARGET, rng.random() < 0.6, rng.choice((500, 2000)) * slower, survives)
+    max_wait_ms, pause_us_max = (50, 5_000) if slower == 1 else (2_000, 100_000)
+    member = MemberPlan(
+        name,
+        SOURCE,
+        "workers",
         session_timeout_ms=session_ms,
         rebalance_timeout_ms=session_ms * rng.choice((1, 2)),
+        commits=1.0,
+        crashes=0.02,
+        stalls=0.02,
         tick_us=TICK_US * slower,
-        max_wait_ms=50 if slower == 1 else 2_000,
-        pause_us_max=5_000 if slower == 1 else 100_000,
+        fetch=ConsumerPlan(
+            name, SOURCE, max_wait_ms=max_wait_ms, bytes_max=1000, pause_us_max=pause_us_max, isolation=1
+        ),
     )
+    return WorkerPlan(member, txn)

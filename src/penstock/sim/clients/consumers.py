@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import Offset, TopicPartition
-from penstock.records import LOG_OVERHEAD, ControlType, RecordBatch, parse_control
-from penstock.records.batch import LENGTH_AT
+from penstock.records import ControlType, RecordBatch, iter_batches, parse_control
 from penstock.sim.checkers.history import (
     Audited,
     Delivered,
@@ -246,7 +245,7 @@ class Consumer(TopicClient):
         partition = fetched.partition
         stop, seen, hidden = position, list[ReadRecord](), list[ReadRecord]()
         aborted = AbortedBatches(fetched.aborted)
-        for batch in whole_batches(fetched.records):
+        for batch in iter_batches(fetched.records):
             batch.check_crc()
             stop = batch.next_offset
             is_hidden = aborted.hides(batch)
@@ -413,18 +412,3 @@ class Auditor(Consumer):
             Audited(self._at(each), self._starts[each], self._ends[each], self._records[each])
             for each in self.partitions
         ]
-
-
-def whole_batches(data: bytes) -> list[RecordBatch]:
-    """Return the complete batches of a fetch; the last one may be cut off by the fetch's limit."""
-    batches = []
-    position = 0
-    while len(data) - position > LOG_OVERHEAD:
-        size = LOG_OVERHEAD + int.from_bytes(
-            data[position + LENGTH_AT : position + LOG_OVERHEAD], "big", signed=True
-        )
-        if size > len(data) - position:
-            break
-        batches.append(RecordBatch.parse(data, position))
-        position += max(size, LOG_OVERHEAD)
-    return batches

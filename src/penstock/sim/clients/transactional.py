@@ -9,10 +9,9 @@ Both crash and forget everything, or stall and continue.
 
 from dataclasses import dataclass
 
-from penstock.sim.checkers.history import Derived, ProducedRecord, ReadRecord, Survives, Txn, TxnEnd
+from penstock.sim.checkers.history import Derived, ProducedRecord, ReadRecord, Txn, TxnEnd
 from penstock.sim.clients.classic_members import ClassicMember
 from penstock.sim.clients.client import Client, ClientContext
-from penstock.sim.clients.consumers import ConsumerPlan
 from penstock.sim.clients.group_messages import STABLE_FROM, Membership, Position
 from penstock.sim.clients.members import TICK_US, MemberPlan
 from penstock.sim.clients.messages import TopicName
@@ -27,13 +26,7 @@ MEMBERS_FROM = 3
 @dataclass(frozen=True)
 class TransactionalPlan:
     name: str
-    transactional_id: str
-    topic: str
-    survives: Survives
-    is_version_2: bool = True
-    is_shared: bool = False
-    """Another client uses the same transactional id."""
-    timeout_ms: int = 2_000
+    txn: TxnSettings
     group: str | None = None
     """Group whose offsets it commits, without being a member."""
     aborts: float = 0.3
@@ -50,15 +43,7 @@ class TransactionalProducer(Client):
     def __init__(self, plan: TransactionalPlan, context: ClientContext) -> None:
         super().__init__(plan.name, context)
         self.plan = plan
-        terms = TxnSettings(
-            plan.transactional_id,
-            plan.topic,
-            plan.is_version_2,
-            plan.timeout_ms,
-            plan.survives,
-            plan.is_shared,
-        )
-        self.transactor = Transactor(self, terms, self._ended)
+        self.transactor = Transactor(self, plan.txn, self._ended)
         self._asleep_until_us = 0
         self._records = 0
         self._names = 0
@@ -111,7 +96,7 @@ class TransactionalProducer(Client):
         work = TxnWork(rounds, commit=rng.random() >= plan.aborts)
         if plan.group is not None and rng.random() < 0.5:
             work.member = Membership(plan.group)
-            work.topic = TopicName(plan.topic, None)
+            work.topic = TopicName(plan.txn.topic, None)
             for partition in partitions:
                 self._names += 1
                 work.positions[partition] = Position(rng.randrange(1000), f"{self.name}/{self._names}")
@@ -130,54 +115,17 @@ class TransactionalProducer(Client):
 
 @dataclass(frozen=True)
 class WorkerPlan:
-    name: str
-    transactional_id: str
-    group: str
-    source: str
-    target: str
-    survives: Survives
-    is_version_2: bool = True
-    timeout_ms: int = 2_000
-    session_timeout_ms: int = 1_000
-    rebalance_timeout_ms: int = 1_500
-    crashes: float = 0.02
-    stalls: float = 0.02
-    leaves: float = 0.01
-    tick_us: int = TICK_US
-    max_wait_ms: int = 50
-    pause_us_max: int = 5_000
+    member: MemberPlan
+    """Its topic is read; at every tick it commits what was read."""
+    txn: TxnSettings
 
 
 class Worker(ClassicMember):
     """A group member that reads, processes and writes in transactions which include its offsets."""
 
     def __init__(self, plan: WorkerPlan, context: ClientContext) -> None:
-        fetching = ConsumerPlan(
-            plan.name,
-            plan.source,
-            max_wait_ms=plan.max_wait_ms,
-            bytes_max=1000,
-            pause_us_max=plan.pause_us_max,
-            isolation=1,
-        )
-        member_plan = MemberPlan(
-            plan.name,
-            plan.source,
-            plan.group,
-            session_timeout_ms=plan.session_timeout_ms,
-            rebalance_timeout_ms=plan.rebalance_timeout_ms,
-            commits=1.0,
-            crashes=plan.crashes,
-            stalls=plan.stalls,
-            leaves=plan.leaves,
-            fetch=fetching,
-            tick_us=plan.tick_us,
-        )
-        super().__init__(member_plan, context)
-        terms = TxnSettings(
-            plan.transactional_id, plan.target, plan.is_version_2, plan.timeout_ms, plan.survives
-        )
-        self.transactor = Transactor(self, terms, self._ended)
+        super().__init__(plan.member, context)
+        self.transactor = Transactor(self, plan.txn, self._ended)
         self._read: list[tuple[int, ReadRecord]] = []
         self._records = 0
 

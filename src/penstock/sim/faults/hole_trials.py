@@ -20,10 +20,11 @@ from typing import NamedTuple
 from penstock.base.errors import KafkaError
 from penstock.base.ids import Offset, ProducerId, TopicPartition
 from penstock.base.settings import LogSettings
-from penstock.records import ControlType, build_batch, end_txn_marker, iter_batches, parse_control
+from penstock.records import build_batch, end_txn_marker, iter_batches
 from penstock.records.batch import ATTRIBUTES_AT
 from penstock.sim.checkers.disks import DATA
 from penstock.sim.checkers.history import ReadAfterLoss, ReadRecord
+from penstock.sim.clients.consumers import AbortedBatches
 from penstock.storage import Log, Origin, names
 from penstock.storage import checkpoints as ck
 from penstock.storage.checkpoints import Checkpoint, Extent
@@ -146,15 +147,9 @@ def read_committed(log: Log) -> Iterator[ReadRecord]:
         if not batches:
             offset += 1
             continue
-        ahead = sorted(aborted, key=lambda each: each.first_offset)
-        skipped: set[ProducerId] = set()
+        aborted_batches = AbortedBatches([(each.producer_id, each.first_offset) for each in aborted])
         for batch in batches:
-            while ahead and ahead[0].first_offset <= batch.last_offset:
-                skipped.add(ahead.pop(0).producer_id)
-            if batch.is_control:
-                if any(parse_control(each).type is ControlType.ABORT for each in batch.records()):
-                    skipped.discard(batch.producer_id)
-            elif not (batch.is_transactional and batch.producer_id in skipped):
+            if not aborted_batches.hides(batch) and not batch.is_control:
                 for each in batch.records():
                     if each.offset >= offset:
                         yield ReadRecord(each.offset, each.key, bytes(each.value or b""))

@@ -59,11 +59,17 @@ class DeltaTarget(DataSource):
         return DeltaWriter(self.options["path"], self.options["flow_id"], partition_by, schema, overwrite)
 
 
+TaskFile = tuple[str, int, dict[str, str | None], int]
+"""A file of one task: path, bytes, partition values, rows."""
+
+
 @dataclass
 class DeltaTaskFiles(WriterCommitMessage):
-    """The files of one task: path, bytes, partition values, rows."""
+    files: list[TaskFile]
 
-    files: list[tuple[str, int, dict[str, str | None], int]]
+
+def _files_of(messages: Sequence[WriterCommitMessage | None]) -> list[TaskFile]:
+    return [file for message in messages if isinstance(message, DeltaTaskFiles) for file in message.files]
 
 
 class DeltaWriter(DataSourceStreamArrowWriter):
@@ -94,9 +100,7 @@ class DeltaWriter(DataSourceStreamArrowWriter):
 
         schema = arrow_schema(self._schema)
         table = opened(self._path, schema, self._partition_by)
-        files = [
-            file for message in messages if isinstance(message, DeltaTaskFiles) for file in message.files
-        ]
+        files = _files_of(messages)
         if is_in(table, self._flow_id, batchId):
             self._forget(files)
             return
@@ -122,11 +126,9 @@ class DeltaWriter(DataSourceStreamArrowWriter):
         )
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        self._forget(
-            [file for message in messages if isinstance(message, DeltaTaskFiles) for file in message.files]
-        )
+        self._forget(_files_of(messages))
 
-    def _forget(self, files: list[tuple[str, int, dict[str, str | None], int]]) -> None:
+    def _forget(self, files: list[TaskFile]) -> None:
         for path, *_ in files:
             (Path(self._path) / path).unlink(missing_ok=True)
 
@@ -141,7 +143,7 @@ class _Files:
         self._partition_by = partition_by
         self._inner = pa.schema([field for field in schema if field.name not in partition_by])
         self._open: dict[tuple[str | None, ...], tuple[str, Any, int]] = {}
-        self._done: list[tuple[str, int, dict[str, str | None], int]] = []
+        self._done: list[TaskFile] = []
         directory.mkdir(parents=True, exist_ok=True)
 
     def add(self, batch: "pa.RecordBatch") -> None:
@@ -154,7 +156,7 @@ class _Files:
             if count + rows.num_rows >= FILE_ROWS_MAX:
                 self._close(values)
 
-    def end(self) -> list[tuple[str, int, dict[str, str | None], int]]:
+    def end(self) -> list[TaskFile]:
         for values in list(self._open):
             self._close(values)
         return self._done
