@@ -81,6 +81,24 @@ ELSEWHERE = {
     "process.roles": "tests/server/test_control_plane.py::test_a_broker_alone_follows_and_has_no_vote",
     **GROUPS,
     **QUORUM,
+    "ssl.cipher.suites": "tests/server/test_tls_config.py::test_versions_and_suites",
+    "ssl.enabled.protocols": "tests/server/test_tls_config.py::test_versions_and_suites",
+    "ssl.client.auth": "tests/server/test_tls.py::test_expired_and_foreign_certificates_and_none_are_refused",
+    "ssl.key.password": "tests/server/test_tls_config.py::test_an_encrypted_key",
+    "ssl.keystore.certificate.chain": "tests/server/test_tls_config.py::test_pem_in_the_settings",
+    "ssl.keystore.key": "tests/server/test_tls_config.py::test_pem_in_the_settings",
+    "ssl.keystore.location": "tests/server/test_tls.py::"
+    "test_a_changed_certificate_is_used_for_new_connections",
+    "ssl.keystore.password": "tests/server/test_tls_config.py::test_pkcs12_that_cannot_be_opened",
+    "ssl.keystore.type": "tests/server/test_tls_config.py::test_the_type_must_be_that_of_the_file",
+    "ssl.principal.mapping.rules": "tests/server/test_tls.py::"
+    "test_the_principal_is_the_subject_of_the_certificate",
+    "ssl.protocol": "tests/server/test_tls_config.py::test_what_cannot_be_is_refused_in_a_sentence",
+    "ssl.truststore.certificates": "tests/server/test_tls_config.py::test_pem_in_the_settings",
+    "ssl.truststore.location": "tests/server/test_tls.py::"
+    "test_a_changed_trust_store_is_used_for_new_connections",
+    "ssl.truststore.password": "tests/server/test_tls_config.py::test_pkcs12_also_under_javas_default_name",
+    "ssl.truststore.type": "tests/server/test_tls_config.py::test_pkcs12_also_under_javas_default_name",
 }
 
 COMPACTED = {"cleanup.policy": "compact", "segment.bytes": "1000"}

@@ -158,9 +158,9 @@ def test_brokers_speak_plaintext_among_themselves(tmp_path: Path) -> None:
         ("create.topic.policy.class.name", "it names a Java class"),
         ("alter.config.policy.class.name", "it names a Java class"),
         ("config.providers", "it names a Java class"),
-        ("principal.builder.class", "authorization are not supported yet"),
-        ("delegation.token.secret.key", "authorization are not supported yet"),
-        ("listener.name.plaintext.max.connections", "settings of single listeners are not supported yet"),
+        ("principal.builder.class", "access control is not supported yet"),
+        ("delegation.token.secret.key", "access control is not supported yet"),
+        ("listener.name.plaintext.max.connections", "others cannot be set for a single listener yet"),
     ],
 )
 def test_what_would_forbid_something_is_never_left_out(tmp_path: Path, name: str, why: str) -> None:
@@ -330,9 +330,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         "log.retention.ms",
     ),
     (
-        {"flags": ["ssl.keystore.location=x"]},
-        "unknown setting ssl.keystore.location (--set): encryption, authentication and authorization are not "
-        "supported yet",
+        {"flags": ["ssl.provider=x"]},
+        "unknown setting ssl.provider (--set): this setting of access control is not supported yet",
     ),
     ({"flags": ["log.retention.ms"]}, "--set is 'log.retention.ms', expected name=value"),
     ({"flags": ["=5"]}, "--set is '=5', expected name=value"),
@@ -363,7 +362,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"properties": "\n\nnum.partitions=x"}, "num.partitions is 'x', expected a number (FILE line 3)"),
     (
         {"properties": "sasl.enabled.mechanisms=PLAIN"},
-        "unknown setting sasl.enabled.mechanisms (FILE line 1): encryption",
+        "unknown setting sasl.enabled.mechanisms (FILE line 1): this setting",
     ),
     ({"toml": 'share.coordinator.threads = "x"'}, "unknown setting share.coordinator.threads (FILE)"),
     ({"file": "/no/such/file.toml"}, "cannot read /no/such/file.toml: No such file or directory"),
@@ -456,8 +455,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         "listener MINE has no protocol (--set), expected an entry in listener.security.protocol.map",
     ),
     (
-        {"flags": ["listeners=SSL://:1"]},
-        "listener SSL has the protocol SSL (--set), expected PLAINTEXT: others are not supported yet",
+        {"flags": ["listeners=SASL_SSL://:1"]},
+        "listener SASL_SSL has the protocol SASL_SSL (--set), expected PLAINTEXT or SSL: others are not supported yet",
     ),
     (
         {"flags": ["listeners=PLAINTEXT://:1", "listener.security.protocol.map=PLAINTEXT:SASL"]},

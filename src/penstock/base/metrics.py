@@ -98,6 +98,21 @@ class DoorMeter:
         """Connections over the limit of the node or of their address."""
 
 
+class TlsMeter:
+    """TLS of one listener."""
+
+    __slots__ = ("handshakes", "handshakes_failed", "is_stale", "not_after_ms", "reload_errors", "reloads")
+
+    def __init__(self) -> None:
+        self.handshakes = self.handshakes_failed = 0
+        self.reloads = self.reload_errors = 0
+        """Changed files that were taken into use, and those that could not be used."""
+        self.is_stale = False
+        """The files changed, and what they hold now cannot be used."""
+        self.not_after_ms = 0
+        """When the certificate in use expires, since 1970."""
+
+
 class Traffic:
     """Bytes and messages written to logs and read from them."""
 
@@ -166,6 +181,7 @@ class Metrics:
         "started_ns",
         "tick_began_ns",
         "ticks",
+        "tls",
         "unanswerable",
         "upkeep",
         "watch",
@@ -180,6 +196,8 @@ class Metrics:
         self.line: dict[str, Meter] = {}
         """Meters by command of the line protocol."""
         self.doors: dict[str, DoorMeter] = {}
+        self.tls: dict[str, TlsMeter] = {}
+        """By name of the listener."""
         self.queues: dict[str, Callable[[], int]] = {}
         """Functions that return the length of a queue, by the queue's name."""
         self.upkeep = Upkeep()
@@ -208,6 +226,9 @@ class Metrics:
 
     def door(self, name: str) -> DoorMeter:
         return self.doors.setdefault(name, DoorMeter())
+
+    def tls_listener(self, name: str) -> TlsMeter:
+        return self.tls.setdefault(name, TlsMeter())
 
     def answered(self, meter: Meter) -> None:
         """Count a request that was answered in the tick in which it arrived."""

@@ -104,7 +104,9 @@ def _settings(context: Context, resource: Resource, names: frozenset[str] | None
 def _described(call: Call, setting: Described) -> Any:
     make, request = call.make, call.message
     synonyms = [
-        make.DescribeConfigsSynonym(name=each.name, value=each.value, source=each.source)
+        make.DescribeConfigsSynonym(
+            name=each.name, value=None if setting.sensitive else each.value, source=each.source
+        )
         for each in (setting.synonyms if request.include_synonyms else ())
     ]
     wants_documentation = getattr(request, "include_documentation", False)

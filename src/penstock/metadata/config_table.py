@@ -29,6 +29,8 @@ class ConfigType(IntEnum):
     LONG = 5
     DOUBLE = 6
     LIST = 7
+    PASSWORD = 9
+    """Never shown."""
 
 
 class Mode(Enum):
@@ -68,6 +70,10 @@ class Setting:
     """For a list with choices: whether it may be empty."""
 
     @property
+    def is_secret(self) -> bool:
+        return self.type is ConfigType.PASSWORD
+
+    @property
     def bounds(self) -> tuple[float | None, float | None]:
         low, high = _NUMBER_LIMITS.get(self.type, (None, None))
         return (low if self.low is None else self.low), (high if self.high is None else self.high)
@@ -78,7 +84,7 @@ def unit_ms(name: str) -> int:
     return _UNIT_MS.get(name.rpartition(".")[2], 1)
 
 
-BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST = ConfigType
+BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST, PASSWORD = ConfigType
 _COMPRESSIONS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 _THROTTLED = r"\*|none|(\d+:\d+(,\d+:\d+)*)?"
 _DAY_MS = str(24 * 60 * 60 * 1000)
@@ -228,6 +234,7 @@ _ROLES = ("broker", "controller")
 _SYNCS = ("alone", "always", "never")
 _ASSIGNORS = ("uniform", "range")
 _MIGRATIONS = ("bidirectional", "upgrade", "downgrade", "disabled")
+_TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
 _PROTOCOLS = ("classic", "consumer", "share", "streams")
 
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
@@ -425,6 +432,30 @@ BROKER_SETTINGS: dict[str, Setting] = {
                "The receive buffer of a connection; -1 is the system's."),
         _fixed("socket.request.max.bytes", INT, "104857600", "The largest request that is accepted.", 1),
         _fixed("socket.send.buffer.bytes", INT, "-1", "The send buffer of a connection; -1 is the system's."),
+        _fixed("ssl.cipher.suites", LIST, "",
+               "The cipher suites of TLS, by Java's names; empty, those that OpenSSL prefers."),
+        _fixed("ssl.client.auth", STRING, "none",
+               "Whether clients show a certificate: none, requested or required."),
+        _fixed("ssl.enabled.protocols", LIST, "TLSv1.2,TLSv1.3", "The versions of TLS.", choices=_TLS_VERSIONS),
+        _inert("ssl.endpoint.identification.algorithm", STRING, "https",
+               "How a node that connects checks the other's host name; nodes do not connect with TLS yet."),
+        _fixed("ssl.key.password", PASSWORD, None, "The password of the private key in the key store."),
+        _fixed("ssl.keystore.certificate.chain", PASSWORD, None, "The certificate and its chain, in PEM."),
+        _fixed("ssl.keystore.key", PASSWORD, None, "The private key, in PEM."),
+        _fixed("ssl.keystore.location", STRING, None,
+               "The file with the private key and the certificate chain; read again when it changes."),
+        _fixed("ssl.keystore.password", PASSWORD, None, "The password of the key store."),
+        _fixed("ssl.keystore.type", STRING, "JKS", "The format of the key store: PEM or PKCS12."),
+        _fixed("ssl.principal.mapping.rules", STRING, "DEFAULT",
+               "How the principal of a client is made from the subject of its certificate."),
+        _fixed("ssl.protocol", STRING, "TLSv1.3", "The newest version of TLS, by the name of Java's context.",
+               choices=("TLS", *_TLS_VERSIONS)),
+        _fixed("ssl.truststore.certificates", PASSWORD, None,
+               "Certificates of the authorities of clients, in PEM."),
+        _fixed("ssl.truststore.location", STRING, None,
+               "The file with the certificates of the authorities of clients; read again when it changes."),
+        _fixed("ssl.truststore.password", PASSWORD, None, "The password of the trust store."),
+        _fixed("ssl.truststore.type", STRING, "JKS", "The format of the trust store: PEM or PKCS12."),
         _inert("transaction.abort.timed.out.transaction.cleanup.interval.ms", INT, "10000",
                "How often transactions are checked for their timeout.", 1),
         _fixed("transaction.max.timeout.ms", INT, "900000",

@@ -6,7 +6,7 @@ broker, set dynamically for all brokers, in the broker's file, and last the buil
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
 from itertools import dropwhile
 from math import isnan
@@ -64,7 +64,8 @@ class BrokerSettings:
 
     broker_id: int | None = None
     """None for the cluster-wide defaults of brokers."""
-    static: Mapping[str, str] | None = None
+    static: Mapping[str, str] | None = field(default=None, repr=False)
+    """May hold passwords."""
 
     def synonyms(self, setting_names: tuple[str, ...], image: ClusterImage) -> Iterator[Synonym]:
         """Yield this broker's values of the settings, highest precedence first."""
@@ -233,7 +234,7 @@ def _described(setting: Setting, synonyms: tuple[Synonym, ...]) -> Described:
         synonyms=synonyms,
         type=setting.type,
         read_only=setting.mode is Mode.READ_ONLY,
-        sensitive=False,
+        sensitive=setting.is_secret,
         documentation=setting.documentation,
     )
 

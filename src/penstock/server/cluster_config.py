@@ -66,12 +66,20 @@ def parse_cluster(
     entries: Mapping[str, ConfigEntry],
     controller: str | None,
     listeners: Mapping[str, Endpoint],
+    protocols: Mapping[str, str],
     node_id: int,
 ) -> ClusterConfig:
-    """Parse the cluster settings; `listeners` has all of the node's listeners, controller listeners included."""
+    """Parse the cluster settings; `listeners` has all of the node's listeners, controller listeners included, and
+    `protocols` their security protocols."""
     roles = frozenset(_list(entries, "process.roles")) or BOTH
     names = controller_names(entries, controller)
     mine = {name: each for name, each in listeners.items() if name in names}
+    for name in mine:
+        if protocols[name] != ln.PLAINTEXT:
+            raise BadSetting(
+                f"the controller listener {name} has the protocol {protocols[name]}, expected PLAINTEXT: TLS between "
+                "nodes is not supported yet"
+            )
     voters = _voters(entries)
     if CONTROLLER in roles:
         _check_voting(entries, voters, node_id)
@@ -89,7 +97,7 @@ def parse_cluster(
             "the quorum has other nodes, which must reach this one: expected --controller HOST:PORT, or a listener in "
             "controller.listener.names"
         )
-    brokers = [name for name in listeners if name not in names]
+    brokers = {name: protocols[name] for name in listeners if name not in names}
     return ClusterConfig(
         roles=roles,
         controllers=MappingProxyType(mine),
@@ -221,11 +229,32 @@ def _advertised(entries: Mapping[str, ConfigEntry], mine: Mapping[str, Endpoint]
     return {name: each for name, each in advertised.items() if name in mine}
 
 
-def _between_brokers(entries: Mapping[str, ConfigEntry], names: list[str]) -> str:
+def _between_brokers(entries: Mapping[str, ConfigEntry], protocols: Mapping[str, str]) -> str:
+    """The inter-broker listener: the configured one, else the first with the protocol PLAINTEXT, else the first."""
     entry = entries.get("inter.broker.listener.name")
     if entry is not None:
-        return entry.text.strip().upper()
-    return "PLAINTEXT" if "PLAINTEXT" in names or not names else names[0]
+        name = entry.text.strip().upper()
+        if protocols.get(name, ln.PLAINTEXT) != ln.PLAINTEXT:
+            raise BadSetting(
+                f"inter.broker.listener.name is {entry.text!r} ({entry.where}), which has the protocol "
+                f"{protocols[name]}, expected one with PLAINTEXT: TLS between nodes is not supported yet"
+            )
+        return name
+    plain = [name for name, protocol in protocols.items() if protocol == ln.PLAINTEXT]
+    if "PLAINTEXT" in plain or not protocols:
+        return "PLAINTEXT"
+    return plain[0] if plain else next(iter(protocols))
+
+
+def check_inter_broker_listener(cluster: ClusterConfig, protocols: Mapping[str, str]) -> None:
+    """Reject a broker of a cluster whose listeners all have TLS: other brokers could not connect."""
+    is_alone = cluster.is_standalone and not cluster.controllers
+    protocol = protocols.get(cluster.listener, ln.PLAINTEXT)
+    if cluster.is_broker and not is_alone and protocol != ln.PLAINTEXT:
+        raise BadSetting(
+            f"the listener {cluster.listener} has the protocol {protocol}, expected another listener with "
+            "the protocol PLAINTEXT for other brokers: TLS between nodes is not supported yet"
+        )
 
 
 def _cluster_id(entries: Mapping[str, ConfigEntry], voters: tuple[VoterAddress, ...]) -> str | None:

@@ -21,6 +21,7 @@ from penstock.server import listeners as ln
 from penstock.server.cluster_config import (
     CONTROLLER_LISTENER,
     ClusterConfig,
+    check_inter_broker_listener,
     check_reachable,
     controller_names,
     parse_cluster,
@@ -34,12 +35,14 @@ from penstock.server.config_sources import (
     from_flags,
     nearest,
 )
+from penstock.server.listener_config import ListenerSettings, is_override, parse_overrides
+from penstock.server.tls_config import TlsConfig, parse_tls
 from penstock.storage.open_files import OPEN_FILES_MAX
 
 DATA_DEFAULT = "./penstock-data"
 LISTENER_DEFAULT = "PLAINTEXT"
 KAFKA_DEFAULT = Endpoint("127.0.0.1", 9092)
-"""Loopback by default, because authentication is not supported yet."""
+"""Loopback by default, because a new node neither authenticates clients nor encrypts."""
 
 DOORS = {"http": "http.listener", "line": "line.listener"}
 """The doors beside the Kafka port, and the settings of their addresses."""
@@ -95,13 +98,17 @@ class NodeConfig:
     advertised: Mapping[str, Endpoint] = field(default_factory=dict)
     """By listener name, the address in Metadata responses. A listener without one returns the address that the client
     connected to."""
+    protocols: Mapping[str, str] = field(default_factory=dict)
+    """By listener name, its security protocol; default: PLAINTEXT."""
+    tls: Mapping[str, TlsConfig] = field(default_factory=dict)
+    """By name, the TLS settings of the listeners that have it."""
     doors: Mapping[str, Endpoint] = field(default_factory=dict)
     """By name, `http` and `line`, the addresses of the other doors; a door without an address is off."""
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
     node_id: int | None = None
     """None: the data directory's, or 1 for a new one. Otherwise it must match the directory's."""
-    settings: Mapping[str, str] = field(default_factory=dict)
-    """Explicit settings by Kafka's names, known and valid; without defaults."""
+    settings: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Explicit settings by Kafka's names, known and valid; without defaults. They may be passwords."""
     open_files_max: int = OPEN_FILES_MAX
     """Log files that are kept open."""
     connections_max: int = 2**31 - 1
@@ -193,8 +200,12 @@ def config_of(
 ) -> NodeConfig:
     """Merge and check entries and flags."""
     entries: dict[str, ConfigEntry] = {}
+    overrides: list[ConfigEntry] = []
     warnings = []
     for each in given:
+        if is_override(each.name):
+            overrides.append(each)
+            continue
         if each.name not in BROKER_SETTINGS:
             warnings.append(_ignored(each))
             continue
@@ -203,9 +214,15 @@ def config_of(
             entries[each.name] = each
     path = _data(entries, data)
     everyone = _listeners(entries, kafka, controller)
+    protocols = _protocols(entries, everyone, kafka, controller)
     node_id = _node_id(entries)
-    cluster = parse_cluster(entries, controller, everyone, NODE_ID_DEFAULT if node_id is None else node_id)
+    cluster = parse_cluster(
+        entries, controller, everyone, protocols, NODE_ID_DEFAULT if node_id is None else node_id
+    )
     listeners = _served(entries, everyone, cluster)
+    check_inter_broker_listener(cluster, protocols)
+    tls = _tls(entries, overrides, listeners, protocols)
+    warnings += _without_tls(entries, tls)
     doors = _doors(entries, {"http": http, "line": line}, cluster)
     _reject_unsupported(entries, path)
     settings = {name: each.text.strip() for name, each in entries.items()}
@@ -220,6 +237,8 @@ def config_of(
         data=path,
         listeners=MappingProxyType(listeners),
         advertised=MappingProxyType(advertised),
+        protocols=MappingProxyType(protocols),
+        tls=MappingProxyType(tls),
         doors=MappingProxyType(doors),
         cluster=cluster,
         node_id=node_id,
@@ -243,9 +262,7 @@ def _hint(name: str) -> str:
     if topic is not None and topic.brokers:
         return f": it is a topic setting; the broker setting for all topics is {topic.brokers[0]}"
     if name.startswith(_ACCESS):
-        return ": encryption, authentication and authorization are not supported yet"
-    if name.startswith("listener.name."):
-        return ": settings of single listeners are not supported yet"
+        return ": this setting of access control is not supported yet"
     if name in _CLASSES or name.startswith("config.providers"):
         return ": it names a Java class, which Penstock cannot load"
     near = nearest(name, BROKER_SETTINGS)
@@ -340,16 +357,52 @@ def _listeners(
         found = ln.parse_listeners(entry.text, f"listeners ({entry.where})")
     if controller is not None:
         found[CONTROLLER_LISTENER] = ln.parse_address(controller, "--controller", 9093)
-    protocols = entries.get("listener.security.protocol.map")
-    if entry is not None and kafka is None:
-        # As in Kafka, a controller listener without an entry is PLAINTEXT.
-        mapped = {
-            name: each for name, each in found.items() if name not in controller_names(entries, controller)
-        }
-        ln.check_protocols(
-            mapped, protocols.text if protocols else None, protocols.where if protocols else entry.where
-        )
     return found
+
+
+def _protocols(
+    entries: Mapping[str, ConfigEntry],
+    everyone: Mapping[str, Endpoint],
+    kafka: str | None,
+    controller: str | None,
+) -> dict[str, str]:
+    """The security protocol of each listener. As in Kafka, a controller listener without an entry is PLAINTEXT."""
+    protocols, listeners = entries.get("listener.security.protocol.map"), entries.get("listeners")
+    plain = list(controller_names(entries, controller))
+    if kafka is not None or listeners is None:
+        plain.append(LISTENER_DEFAULT)
+    source = protocols or listeners
+    return ln.protocols_of(
+        everyone, None if protocols is None else protocols.text, source.where if source else "", plain
+    )
+
+
+def _tls(
+    entries: Mapping[str, ConfigEntry],
+    overrides: Iterable[ConfigEntry],
+    listeners: Mapping[str, Endpoint],
+    protocols: Mapping[str, str],
+) -> dict[str, TlsConfig]:
+    """The TLS settings of the listeners that have it."""
+    of_listeners = parse_overrides(overrides, listeners)
+    for own in of_listeners.values():
+        for name, each in own.items():
+            _check(each._replace(name=name))
+    return {
+        name: parse_tls(ListenerSettings(name, entries, of_listeners[name]))
+        for name in listeners
+        if protocols[name] == ln.SSL
+    }
+
+
+def _without_tls(entries: Mapping[str, ConfigEntry], tls: Mapping[str, TlsConfig]) -> list[str]:
+    """Warn of a key store without a listener that uses it."""
+    return [
+        f"{name} ({entries[name].where}) has no effect: no listener has the protocol SSL "
+        "(listener.security.protocol.map)"
+        for name in ("ssl.keystore.location", "ssl.keystore.key")
+        if name in entries and not tls
+    ]
 
 
 def _served(

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from penstock.base.settings import BadSetting
+from penstock.metadata.config_table import BROKER_SETTINGS
 
 FILE_BYTES_MAX = 1 << 20
 """A larger file is not a configuration file."""
@@ -37,6 +38,9 @@ class ConfigEntry(NamedTuple):
     where: str
     rank: int
     """Of the source; the higher rank wins."""
+
+    def __repr__(self) -> str:
+        return f"{self.name} ({self.where})"  # the text may be a password
 
 
 FILE, ENVIRONMENT, FLAG = 1, 2, 3
@@ -90,9 +94,8 @@ def _text_of(name: str, value: Any, path: str) -> str:
         return str(value)
     if isinstance(value, list) and all(isinstance(each, str | int) for each in value):
         return ",".join(str(each) for each in value)
-    raise BadSetting(
-        f"{name} in {path} is {value!r}, expected text, a number, true, false or a list of these"
-    )
+    found = "" if is_secret(name) else f" is {value!r}"
+    raise BadSetting(f"{name} in {path}{found}, expected text, a number, true, false or a list of these")
 
 
 def _from_properties(text: str, path: str) -> Iterator[ConfigEntry]:
@@ -168,7 +171,8 @@ def from_flags(words: Iterable[str], flag: str = "--set") -> Iterator[ConfigEntr
             raise BadSetting(f"{flag} is {word!r}, expected name=value")
         name = name.strip()
         if seen.setdefault(name, text) != text:
-            raise BadSetting(f"{flag} sets {name} twice, to {seen[name]!r} and to {text!r}")
+            values = "" if is_secret(name) else f", to {seen[name]!r} and to {text!r}"
+            raise BadSetting(f"{flag} sets {name} twice{values}")
         yield ConfigEntry(name, text, flag, FLAG)
 
 
@@ -177,6 +181,13 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     from difflib import get_close_matches  # noqa: PLC0415  # imported only on errors
 
     return next(iter(get_close_matches(word, list(known), 1, 0.75)), None)
+
+
+def is_secret(name: str) -> bool:
+    """Whether a setting, also one of a single listener, is never shown."""
+    parts = name.split(".")
+    setting = BROKER_SETTINGS.get(".".join(parts[3:]) if parts[:2] == ["listener", "name"] else name)
+    return setting is not None and setting.is_secret
 
 
 def environment_now() -> Mapping[str, str]:

@@ -50,6 +50,9 @@ UNSENT_BYTES_MAX = 16 * 1024
 """Bytes in the transport from which the client counts as not reading."""
 
 
+TLS_HANDSHAKE = b"\x16\x03"
+"""What a TLS client sends first."""
+
 _READ = (bytes, bytearray, memoryview)
 """Pieces of replies in memory; the others are `wire.Unread`."""
 
@@ -264,7 +267,7 @@ class Connection(asyncio.BufferedProtocol):
                     return
         except KafkaError as error:
             self._tick.metrics.unanswerable += 1
-            self.end(str(error))
+            self._end_malformed(data, error)
             return
         except Exception:
             self._tick.metrics.unanswerable += 1
@@ -544,6 +547,13 @@ class Connection(asyncio.BufferedProtocol):
         """Close the connection because of a client error."""
         logger.warning("connection from %s closed: %s", self.session.peer, why)
         self.close()
+
+    def _end_malformed(self, data: memoryview, error: KafkaError) -> None:
+        if self._owner is not None and data[:2] == TLS_HANDSHAKE:
+            self._owner.spoke_tls(self)
+            self.close()
+        else:
+            self.end(str(error))
 
     def close(self) -> None:
         """Close after the output is sent, which follows this tick's writes."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from penstock.base.world import Timer, World
 from penstock.server.connection import Connection, Dispatcher
 from penstock.server.doors import DoorConnection
+from penstock.server.log_limit import LogLimit
 from penstock.server.loop_tick import LoopTick
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class Connections:
         """Connections rejected for lack of descriptors since the last log line."""
         self._logged_ns: int | None = None
         """Time of that log line."""
+        self._tls_clients = LogLimit(world)
         self._world = world
         self._tick = tick
         self._dispatcher = dispatcher
@@ -132,6 +134,15 @@ class Connections:
                 len(self._open),
             )
             self._turned_away, self._logged_ns = 0, now_ns
+
+    def spoke_tls(self, connection: Client) -> None:
+        self._tls_clients.warning(
+            logger,
+            "connection from %s closed: the client uses TLS, but the listener %s has the protocol PLAINTEXT; the "
+            "client needs security.protocol=PLAINTEXT, or another port",
+            connection.peer,
+            getattr(connection, "listener", ""),
+        )
 
     def lost(self, connection: Client) -> None:
         if connection in self._open:

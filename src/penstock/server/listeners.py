@@ -11,7 +11,7 @@ Each address gets its own socket on the same port: with one socket for both fami
 import errno
 import re
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from penstock.base.errors import ErrorCode, KafkaError
@@ -27,7 +27,13 @@ LISTENERS_MAX = 64
 ANY_PORT_TRIES_MAX = 20
 """Attempts to find a port that is free on every address of a host."""
 
-_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+PLAINTEXT, SSL = "PLAINTEXT", "SSL"
+
+PROTOCOL_NUMBERS = {PLAINTEXT: 0, SSL: 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+"""Security protocols by their numbers in metadata records."""
+
+DEFAULT_PROTOCOLS = {each: each for each in PROTOCOL_NUMBERS}
+"""Without listener.security.protocol.map, a listener has the name of its protocol."""
 
 
 class CannotListen(KafkaError):
@@ -80,29 +86,35 @@ def listeners_text(listeners: Mapping[str, Endpoint]) -> str:
     return ",".join(f"{name}://{address_text(endpoint)}" for name, endpoint in listeners.items())
 
 
-def check_protocols(listeners: Mapping[str, Endpoint], protocol_map: str | None, where: str) -> None:
-    """Reject listeners with an unknown or unsupported security protocol."""
-    protocols = {each: each for each in _PROTOCOLS}
+def protocols_of(
+    listeners: Iterable[str], protocol_map: str | None, where: str, plain: Collection[str]
+) -> dict[str, str]:
+    """The security protocol of each listener. Those in `plain` are PLAINTEXT unless the map has them. Rejects unknown
+    and unsupported protocols."""
+    protocols = dict(DEFAULT_PROTOCOLS)
     if protocol_map is not None:
         protocols = {}
         for part in parts(protocol_map):
             name, _, protocol = part.partition(":")
-            if protocol.strip().upper() not in _PROTOCOLS:
+            if protocol.strip().upper() not in DEFAULT_PROTOCOLS:
                 raise BadSetting(
                     f"listener.security.protocol.map has {part!r} ({where}), expected NAME:PROTOCOL with one of "
-                    f"{', '.join(_PROTOCOLS)}"
+                    f"{', '.join(DEFAULT_PROTOCOLS)}"
                 )
             protocols[name.strip().upper()] = protocol.strip().upper()
+    found: dict[str, str] = {}
     for name in listeners:
-        if name not in protocols:
+        if name not in protocols and name not in plain:
             raise BadSetting(
                 f"listener {name} has no protocol ({where}), expected an entry in listener.security.protocol.map"
             )
-        if protocols[name] != "PLAINTEXT":
+        found[name] = protocols.get(name, PLAINTEXT)
+        if found[name] not in (PLAINTEXT, SSL):
             raise BadSetting(
-                f"listener {name} has the protocol {protocols[name]} ({where}), expected PLAINTEXT: others are not "
+                f"listener {name} has the protocol {found[name]} ({where}), expected PLAINTEXT or SSL: others are not "
                 "supported yet"
             )
+    return found
 
 
 # -- sockets -------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ this node); the broker registers and is unfenced; clients are served. A node tha
 quorum; a node that is only a broker follows the quorum without a vote.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -55,11 +56,11 @@ from penstock.replica.checkpointing import LastCheckpoints
 from penstock.replica.housekeeping import Housekeeping
 from penstock.server.authorization import make_authorizer
 from penstock.server.config import NODE_ID_DEFAULT, NodeConfig
-from penstock.server.connection import Connection
 from penstock.server.connection import Dispatcher as RequestDispatcher
 from penstock.server.connections import Connections
 from penstock.server.control_plane import ControlPlane
 from penstock.server.doors import DoorConnection, MakeDoor, load
+from penstock.server.listeners import PLAINTEXT, PROTOCOL_NUMBERS
 from penstock.server.loop_tick import LoopTick
 from penstock.server.peers import PeerConnections
 from penstock.server.process import give_back_freed_memory
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
     from penstock.gateway.idempotency import IdempotencyKeys
     from penstock.gateway.shared.gateway import Gateway
     from penstock.gateway.shared.wire import ProtocolServer
+    from penstock.server.tls import TlsListeners
 
 logger = logging.getLogger(__name__)
 
@@ -118,6 +120,7 @@ class Node:
         """The controller has unfenced this broker, and clients are not served yet."""
         self._is_stopping = False
         self._doors: dict[str, ProtocolServer] = {}
+        self._tls: TlsListeners | None = None
         self._is_gateway_open = False
 
     # -- starting --------------------------------------------------------------------------------------
@@ -265,6 +268,14 @@ class Node:
             config.connections_max,
         )
         self._keys = self._idempotency_keys()
+        self._tls = self._tls_listeners()
+
+    def _tls_listeners(self) -> "TlsListeners | None":
+        if not self._config.tls:
+            return None
+        from penstock.server.tls import TlsListeners  # noqa: PLC0415  # a node without TLS does not load OpenSSL
+
+        return TlsListeners(self._world, self._tick, self._metrics, self._config.tls)
 
     def _idempotency_keys(self) -> "IdempotencyKeys | None":
         """The idempotency keys on disk, also without doors: logs must not delete a record whose key is not saved, and
@@ -410,7 +421,12 @@ class Node:
             cluster_id=identity.cluster_id,
             incarnation_id=self._incarnation_id,
             endpoints=tuple(
-                Endpoint(name=name, host=each.host or "localhost", port=each.port, security_protocol=0)
+                Endpoint(
+                    name=name,
+                    host=each.host or "localhost",
+                    port=each.port,
+                    security_protocol=PROTOCOL_NUMBERS[self._config.protocols.get(name, PLAINTEXT)],
+                )
                 for name, each in {**self._config.listeners, **self._config.advertised}.items()
             ),
             features=SUPPORTED,
@@ -433,6 +449,8 @@ class Node:
         self.context.replicas.settle()
         self._housekeeping.start()
         self._connections.start()
+        if self._tls is not None:
+            self._tls.start()
         logger.info(
             "node %d of cluster %s serves %d partitions from %s",
             self.context.node_id,
@@ -442,9 +460,12 @@ class Node:
         )
         self._ready()
 
-    def connection(self, listener: str) -> Connection:
+    def connection(self, listener: str) -> asyncio.BufferedProtocol:
         """The protocol of a client that has just connected."""
-        return self._connections.accept(listener)
+        connection = self._connections.accept(listener)
+        if self._tls is not None and listener in self._tls:
+            return self._tls.wrap(connection)
+        return connection
 
     # -- the other doors -------------------------------------------------------------------------------
 
@@ -519,6 +540,8 @@ class Node:
         LastCheckpoints(self.directory, self.context.replicas.lane, lambda: self.quorum.stop(self._close))
 
     def _close(self) -> None:
+        if self._tls is not None:
+            self._tls.stop()
         self._connections.close()
         self._peers.close()
         try:
@@ -532,6 +555,8 @@ class Node:
         self._is_stopping = True
         if hasattr(self, "_connections"):
             self._connections.abort()
+        if self._tls is not None:
+            self._tls.stop()
         if hasattr(self, "_peers"):
             self._peers.abort()
         if hasattr(self, "quorum"):

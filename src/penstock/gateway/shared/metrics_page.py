@@ -33,6 +33,8 @@ LAGS_MAX: Final = 2000
 PARTITIONS_MAX: Final = 10_000
 """Partitions on a page that lists them one by one."""
 
+_DAY_MS: Final = 86_400_000
+
 ITEMS_A_TICK: Final = 250
 """Partitions or committed offsets that are read in one tick: half a millisecond."""
 
@@ -416,6 +418,8 @@ def _waiting(page: Page, context: Context, topics: dict[str, TopicSums]) -> None
         "Connections refused because of a limit (max.connections, max.connections.per.ip, open files).",
         [(labels, door.refused) for labels, door in doors],
     )
+    if context.metrics.tls:
+        _tls(page, context)
     memory = context.client_memory
     if memory is not None:
         page.gauge(
@@ -428,6 +432,41 @@ def _waiting(page: Page, context: Context, topics: dict[str, TopicSums]) -> None
             "Stalled connections closed because penstock_client_buffer_bytes exceeded client.buffers.max.bytes.",
             memory.closed,
         )
+
+
+def _tls(page: Page, context: Context) -> None:
+    meters = [((("listener", name),), meter) for name, meter in sorted(context.metrics.tls.items())]
+    now_ms = context.world.now_ms()
+    page.gauge(
+        "penstock_tls_certificate_expiry_days",
+        "Days until the certificate of a listener expires; negative if it has.",
+        [(label, (meter.not_after_ms - now_ms) / _DAY_MS) for label, meter in meters],
+    )
+    page.gauge(
+        "penstock_tls_certificate_stale",
+        "1 while the files of a listener hold a key or certificate that cannot be used, and the old one is.",
+        [(label, int(meter.is_stale)) for label, meter in meters],
+    )
+    page.counter(
+        "penstock_tls_reloads_total",
+        "Changed keys and certificates that were taken into use.",
+        [(label, meter.reloads) for label, meter in meters],
+    )
+    page.counter(
+        "penstock_tls_reload_errors_total",
+        "Changed keys and certificates that could not be used.",
+        [(label, meter.reload_errors) for label, meter in meters],
+    )
+    page.counter(
+        "penstock_tls_handshakes_total",
+        "Completed TLS handshakes.",
+        [(label, meter.handshakes) for label, meter in meters],
+    )
+    page.counter(
+        "penstock_tls_handshakes_failed_total",
+        "Failed TLS handshakes.",
+        [(label, meter.handshakes_failed) for label, meter in meters],
+    )
 
 
 def _upkeep(page: Page, context: Context) -> None:
