@@ -28,10 +28,10 @@ from penstock.wire import (
     read_request,
     request_frame,
     request_module,
-    response_module,
     write_request,
     write_response,
 )
+from penstock.wire.messages import response_module
 
 RECORDS = b"r" * 120
 TOPIC_ID = bytes(range(16))

@@ -12,8 +12,9 @@ from penstock.arrow import walk
 from penstock.arrow.decode import Decoder
 from penstock.arrow.speculative_starts import LANE_RECORDS, lanes
 from penstock.arrow.varints import Source
-from penstock.records import BatchBuilder, Codec, Record, RecordBatch, build_batch, encode_record
+from penstock.records import BatchBuilder, Codec, Record, RecordBatch, build_batch
 from penstock.records.batch import RECORDS_AT
+from penstock.records.builder import encode_record
 
 T = 1_700_000_000_000
 MANY = 4 * LANE_RECORDS

@@ -14,7 +14,6 @@ from penstock.client.errors import BrokerRefused, ConnectionLost, NotServed
 from penstock.wire import (
     KAFKA_RANGES,
     Api,
-    BadFrame,
     MalformedResponse,
     VersionRange,
     api_versions_error,
@@ -23,6 +22,7 @@ from penstock.wire import (
     read_request,
     response_frame,
 )
+from penstock.wire.errors import BadFrame
 from penstock.wire.request import Request, through_kio
 
 SERVED = {

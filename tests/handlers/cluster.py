@@ -36,15 +36,8 @@ from penstock.raft.describe import QuorumDescription, ReplicaDescription
 from penstock.raft.messages import Reply, Request
 from penstock.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
 from penstock.replica.broker_client import BrokerClient
-from penstock.wire import (
-    Api,
-    read_request,
-    read_response,
-    request_type,
-    write_request,
-    write_response,
-)
-from penstock.wire.messages import response_builder
+from penstock.wire import Api, read_request, read_response, write_request, write_response
+from penstock.wire.messages import request_type, response_builder
 from penstock.wire.peers import Address
 
 CLUSTER_ID = "a-cluster-of-brokers00"

@@ -15,8 +15,8 @@ from penstock.metadata.controller import requests as r
 from penstock.metadata.controller.controller import Controller
 from penstock.metadata.controller.placement import UsableBroker, place
 from penstock.metadata.controller.topics import check_name
-from penstock.metadata.ids import DIRECTORY_UNASSIGNED
 from penstock.metadata.image import ALL_BROKERS, Resource, ResourceType
+from penstock.metadata.records import DIRECTORY_UNASSIGNED
 from penstock.metadata.versions import SUPPORTED
 from penstock.records import iter_batches
 from penstock.records.structs import NO_UUID

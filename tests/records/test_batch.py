@@ -12,15 +12,14 @@ from penstock.records import (
     CorruptBatch,
     Record,
     RecordBatch,
-    UnsupportedMagic,
     build_batch,
     empty_batch,
-    encode_record,
     iter_batches,
-    patch,
     seal,
 )
-from penstock.records.batch import COUNT_AT, LENGTH_AT, MAGIC_AT, RECORDS_AT
+from penstock.records.batch import COUNT_AT, LENGTH_AT, MAGIC_AT, RECORDS_AT, patch
+from penstock.records.builder import encode_record
+from penstock.records.errors import UnsupportedMagic
 
 T = 1_700_000_000_000
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.base.errors import ErrorCode
-from penstock.records import Codec, CorruptBatch, DecompressedTooLarge, compress, decompress
-from penstock.records.compression import XERIAL_BLOCK_BYTES, XERIAL_HEADER
+from penstock.records import Codec, CorruptBatch, DecompressedTooLarge, compress
+from penstock.records.compression import XERIAL_BLOCK_BYTES, XERIAL_HEADER, decompress
 
 LIMIT = 1 << 20
 PACKED = [codec for codec in Codec if codec]
@@ -135,7 +135,8 @@ def test_a_snappy_stream_cut_inside_its_framing_is_corrupt() -> None:
 BOMB = """
 import sys
 from pathlib import Path
-from penstock.records import Codec, DecompressedTooLarge, decompress
+from penstock.records import Codec, DecompressedTooLarge
+from penstock.records.compression import decompress
 
 def peak_kb():
     lines = Path("/proc/self/status").read_text().splitlines()

@@ -4,7 +4,6 @@ from hypothesis import strategies as st
 
 from penstock.base.errors import KafkaError
 from penstock.records import (
-    ControlRecord,
     ControlType,
     CorruptBatch,
     Record,
@@ -13,6 +12,7 @@ from penstock.records import (
     end_txn_marker,
     parse_control,
 )
+from penstock.records.control import ControlRecord
 
 T = 1_700_000_000_000
 

@@ -13,7 +13,6 @@ import pytest
 from penstock.records import (
     BatchBuilder,
     Codec,
-    ControlRecord,
     ControlType,
     Record,
     RecordBatch,
@@ -22,6 +21,7 @@ from penstock.records import (
     end_txn_marker,
     parse_control,
 )
+from penstock.records.control import ControlRecord
 
 GOLDEN = {
     name: bytes.fromhex(text)

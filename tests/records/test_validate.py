@@ -20,9 +20,7 @@ from penstock.records import (
     RecordBatch,
     build_batch,
     compress,
-    encode_record,
     end_txn_marker,
-    patch,
     seal,
     validate_produced,
 )
@@ -36,7 +34,9 @@ from penstock.records.batch import (
     PRODUCER_EPOCH_AT,
     PRODUCER_ID_AT,
     RECORDS_AT,
+    patch,
 )
+from penstock.records.builder import encode_record
 from penstock.records.validate import RECORD_ERRORS_MAX
 
 NOW = 1_700_000_000_000

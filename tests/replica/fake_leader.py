@@ -35,9 +35,9 @@ from penstock.wire import (
     parse_response_header,
     read_request,
     read_response,
-    response_module,
     write_response,
 )
+from penstock.wire.messages import response_module
 from penstock.wire.peers import PeerFailed
 from penstock.wire.request import Request
 

@@ -31,7 +31,8 @@ from tests.wire.entities import corrupted, make
 
 from penstock.handlers.support.dispatch import RANGES
 from penstock.testing import Broker
-from penstock.wire import Api, request_frame, request_type, write_request
+from penstock.wire import Api, request_frame, write_request
+from penstock.wire.messages import request_type
 
 CORRUPT_MESSAGE, INVALID_TXN_STATE = 2, 48
 

@@ -4,7 +4,8 @@ import pytest
 from tests.storage.world import NOW_MS, files_of, make_batch, put
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.records import RecordBatch, end_txn_marker, patch
+from penstock.records import RecordBatch, end_txn_marker
+from penstock.records.batch import patch
 from penstock.storage.errors import BadCheckpoint
 from penstock.storage.producers import (
     BATCHES_KEPT,

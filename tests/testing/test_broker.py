@@ -54,7 +54,8 @@ def test_nodes_of_one_process_load_what_they_speak_one_after_the_other() -> None
     program = (
         "import sys, threading\n"
         "import penstock.testing.broker\n"
-        "from penstock.wire import KAFKA_RANGES, request_module, response_module\n"
+        "from penstock.wire import KAFKA_RANGES\n"
+        "from penstock.wire.messages import request_module, response_module\n"
         "sys.setswitchinterval(1e-6)\n"
         "failures = []\n"
         "def load(module):\n"

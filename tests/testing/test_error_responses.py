@@ -10,7 +10,8 @@ import pytest
 from penstock.base.errors import ErrorCode
 from penstock.handlers.support.dispatch import RANGES
 from penstock.testing.error_responses import error_response, topic_names, with_topic_error
-from penstock.wire import Api, read_response, request_type, response_module, write_response
+from penstock.wire import Api, read_response, write_response
+from penstock.wire.messages import request_type, response_module
 
 SERVED = [(api, version) for api, served in RANGES.items() for version in range(served.min, served.max + 1)]
 CODE = ErrorCode.NOT_CONTROLLER

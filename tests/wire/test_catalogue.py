@@ -5,7 +5,6 @@ from kio.schema.index import api_key_map, schema_name_map
 
 from penstock.base.errors import ErrorCode
 from penstock.wire import (
-    BROKER_APIS,
     CONTROLLER_APIS,
     KAFKA_RANGES,
     Api,
@@ -15,6 +14,7 @@ from penstock.wire import (
     api_versions_reply,
     read_response,
 )
+from penstock.wire.catalogue import BROKER_APIS
 
 SERVED = {
     Api.API_VERSIONS: VersionRange(0, 4),

@@ -16,7 +16,6 @@ from penstock.wire import (
     request_frame,
     request_module,
     response_frame,
-    response_module,
     write_request,
     write_response,
 )
@@ -29,6 +28,7 @@ from penstock.wire.commits import (
     commit_pattern,
     may_repeat,
 )
+from penstock.wire.messages import response_module
 
 VERSIONS = range(VERSION_MIN, VERSION_MAX + 1)
 INT32 = st.integers(-(2**31), 2**31 - 1)

@@ -13,19 +13,18 @@ from tests.wire.entities import EVERY_VERSION, corrupted
 from penstock.wire import (
     KAFKA_RANGES,
     Api,
-    BadFrame,
     MalformedRequest,
     MalformedResponse,
     cut_frames,
-    is_flexible,
     parse_header,
     parse_response_header,
     request_frame,
-    request_type,
     response_frame,
-    response_header_version,
-    response_type,
 )
+from penstock.wire.catalogue import is_flexible
+from penstock.wire.errors import BadFrame
+from penstock.wire.frames import response_header_version
+from penstock.wire.messages import request_type, response_type
 
 LIMIT = 1000
 

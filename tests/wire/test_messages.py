@@ -19,11 +19,10 @@ from penstock.wire import (
     read_request,
     read_response,
     request_module,
-    request_type,
-    response_type,
     write_request,
     write_response,
 )
+from penstock.wire.messages import request_type, response_type
 from penstock.wire.outline import bytes_min
 
 ROOT = Path(__file__).parents[2]
@@ -73,7 +72,8 @@ def test_a_damaged_response_is_refused_and_nothing_else(api: Api) -> None:
 HOSTILE = """
 import resource
 from random import Random
-from penstock.wire import KAFKA_RANGES, MalformedRequest, read_request, request_type, write_request
+from penstock.wire import KAFKA_RANGES, MalformedRequest, read_request, write_request
+from penstock.wire.messages import request_type
 from tests.wire.entities import make
 read = {}
 for api, (low, high) in KAFKA_RANGES.items():
@@ -199,7 +199,7 @@ STARTUP = """
 import sys
 import penstock.wire
 assert not any(name.startswith("kio.schema") for name in sys.modules), "kio came with the import"
-penstock.wire.request_type(penstock.wire.Api.METADATA, 12)
+penstock.wire.messages.request_type(penstock.wire.Api.METADATA, 12)
 assert "hypothesis" not in sys.modules
 import hypothesis.strategies
 """

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from tests.wire.entities import EVERY_VERSION, make
 
-from penstock.wire import Api, response_module, response_type, write_response
+from penstock.wire import Api, write_response
+from penstock.wire.messages import response_module, response_type
 from penstock.wire.sliced import LARGE_PARTS_MIN, SLICE_BYTES, is_large, write_response_in_slices
 
 

@@ -16,6 +16,7 @@ from penstock.records.structs import (
     INT16,
     INT32,
     INT64,
+    NO_UUID,
     STRING,
     UINT16,
     UUID,
@@ -37,6 +38,13 @@ NO_LEADER_CHANGE = -2
 """In a PartitionChangeRecord: leader and leader epoch do not change."""
 RECOVERED, RECOVERING, NO_RECOVERY_CHANGE = 0, 1, -1
 """Recovery state of a leader: it has every acknowledged record, or was elected uncleanly and may lack some."""
+
+DIRECTORY_MIGRATING: Uuid = NO_UUID
+"""From before directories were recorded."""
+DIRECTORY_UNASSIGNED: Uuid = (1).to_bytes(16, "big")
+"""The broker has not reported yet which directory holds the replica."""
+DIRECTORY_LOST: Uuid = (2).to_bytes(16, "big")
+"""The directory failed, and which one it was is not known."""
 
 OWN_TAG = 10_000
 """Tag of a field that Kafka does not have and skips. High enough not to collide with Kafka's."""

@@ -14,7 +14,6 @@ from penstock.base.ids import LeaderEpoch, Offset, Uuid
 
 from . import records as s
 from .acls import Acl, AclResourceType, Operation, PatternType, Permission
-from .ids import DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED
 from .image import (
     Broker,
     ClusterImage,
@@ -27,6 +26,7 @@ from .image import (
     collision_key,
 )
 from .maps import Draft
+from .records import DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED
 
 
 class ReplayError(KafkaError):

@@ -22,14 +22,13 @@ from .batch import (
     Record,
     RecordBatch,
     iter_batches,
-    patch,
     seal,
     stamp,
 )
-from .builder import BatchBuilder, BatchOptions, build_batch, empty_batch, encode_record
-from .compression import Codec, compress, decompress
-from .control import ControlRecord, ControlType, control_key, end_txn_marker, parse_control
-from .errors import CorruptBatch, DecompressedTooLarge, TooLongToValidate, UnsupportedMagic
+from .builder import BatchBuilder, BatchOptions, build_batch, empty_batch
+from .compression import Codec, compress
+from .control import ControlType, control_key, end_txn_marker, parse_control
+from .errors import CorruptBatch, DecompressedTooLarge, TooLongToValidate
 from .recompress import recompress
 from .validate import (
     HasLoopTime,
@@ -49,7 +48,6 @@ __all__ = [
     "BatchBuilder",
     "BatchOptions",
     "Codec",
-    "ControlRecord",
     "ControlType",
     "CorruptBatch",
     "DecompressedTooLarge",
@@ -59,17 +57,13 @@ __all__ = [
     "Record",
     "RecordBatch",
     "TooLongToValidate",
-    "UnsupportedMagic",
     "build_batch",
     "compress",
     "control_key",
-    "decompress",
     "empty_batch",
-    "encode_record",
     "end_txn_marker",
     "iter_batches",
     "parse_control",
-    "patch",
     "recompress",
     "seal",
     "stamp",

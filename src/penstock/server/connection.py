@@ -10,8 +10,8 @@ No task or future is created per request. An idle connection has no buffer.
 
 Memory is bounded by backpressure. After a request whose reply is large or slow (`Promise.holds`), and while many reply
 bytes wait to be sent, later requests are held and nothing more is received. The same applies to a client that does not
-read its replies or has too many open requests. Records of a reply (`wire.Unread`) are read from disk in steps, each
-when the client has taken the previous one. What is kept nevertheless is reported to the node's `ClientMemory`, which
+read its replies or has too many open requests. Records of a reply (`Unread`) are read from disk in steps, each when
+the client has taken the previous one. What is kept nevertheless is reported to the node's `ClientMemory`, which
 bounds the sum over all connections.
 """
 
@@ -54,7 +54,7 @@ TLS_HANDSHAKE = b"\x16\x03"
 """What a TLS client sends first."""
 
 _READ = (bytes, bytearray, memoryview)
-"""Pieces of replies in memory; the others are `wire.Unread`."""
+"""Pieces of replies in memory; the others are `Unread`."""
 
 
 class Dispatcher(Protocol):

@@ -26,7 +26,7 @@ Nothing here reads a clock, draws random numbers or starts a thread: time, rando
 """
 
 from penstock.storage.directory import LogDirectory, open_directory
-from penstock.storage.errors import CorruptLog, DirectoryRefused, OffsetOutOfRange, StorageError
+from penstock.storage.errors import CorruptLog, DirectoryRefused, StorageError
 from penstock.storage.inspection import Inspected, Inspection, NeedsInspection
 from penstock.storage.log import Appended, Log
 from penstock.storage.rules import Origin
@@ -40,7 +40,6 @@ __all__ = [
     "Log",
     "LogDirectory",
     "NeedsInspection",
-    "OffsetOutOfRange",
     "Origin",
     "StorageError",
     "open_directory",

@@ -16,7 +16,6 @@ against the remaining bytes before anything is allocated for it.
 """
 
 from .catalogue import (
-    BROKER_APIS,
     CONTROLLER_APIS,
     KAFKA_RANGES,
     Api,
@@ -25,9 +24,8 @@ from .catalogue import (
     api_name,
     api_versions_error,
     api_versions_reply,
-    is_flexible,
 )
-from .errors import BadFrame, MalformedRequest, MalformedResponse, RequestRejected, UnsupportedVersion
+from .errors import MalformedRequest, MalformedResponse, RequestRejected, UnsupportedVersion
 from .fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -41,29 +39,24 @@ from .fetch import (
     parse_fetch,
 )
 from .frames import (
-    Cut,
     RequestHeader,
     cut_frames,
     parse_header,
     parse_response_header,
     request_frame,
     response_frame,
-    response_header_version,
 )
 from .leaders import CurrentLeader, NodeEndpoint
 from .messages import (
     read_request,
     read_response,
     request_module,
-    request_type,
-    response_module,
-    response_type,
     write_frequent_response,
     write_request,
     write_response,
 )
-from .prefix import ProducePrefix, Repeated
-from .primitives import Buffer, Piece, TopicKey, Unread, UnreadReply
+from .prefix import ProducePrefix
+from .primitives import Buffer, Piece, TopicKey, UnreadReply
 from .produce import (
     ProducePartition,
     ProduceRequest,
@@ -76,15 +69,12 @@ from .produce import (
 )
 
 __all__ = [
-    "BROKER_APIS",
     "CONTROLLER_APIS",
     "KAFKA_RANGES",
     "AbortedTransaction",
     "Api",
-    "BadFrame",
     "Buffer",
     "CurrentLeader",
-    "Cut",
     "EpochEndOffset",
     "FetchPartition",
     "FetchRequest",
@@ -101,13 +91,11 @@ __all__ = [
     "ProduceResult",
     "ProduceTopic",
     "RecordError",
-    "Repeated",
     "RequestHeader",
     "RequestRejected",
     "Served",
     "SnapshotId",
     "TopicKey",
-    "Unread",
     "UnreadReply",
     "UnsupportedVersion",
     "VersionRange",
@@ -116,7 +104,6 @@ __all__ = [
     "api_versions_reply",
     "cut_frames",
     "fetch_reply",
-    "is_flexible",
     "parse_fetch",
     "parse_header",
     "parse_produce",
@@ -127,11 +114,7 @@ __all__ = [
     "read_response",
     "request_frame",
     "request_module",
-    "request_type",
     "response_frame",
-    "response_header_version",
-    "response_module",
-    "response_type",
     "write_frequent_response",
     "write_request",
     "write_response",

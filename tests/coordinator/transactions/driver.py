@@ -1,5 +1,6 @@
 """A coordinator with its log, run as a node would run it, one step at a time."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from penstock.base.errors import ErrorCode
@@ -29,6 +30,17 @@ V1, V2 = 0, 2
 """What a client speaks that knows nothing of KIP-890, and one that does."""
 
 
+def load(
+    coordinator: TransactionCoordinator,
+    records: Iterable[tuple[bytes, bytes | None]],
+    epoch: int,
+    now_ms: int,
+) -> None:
+    for key, value in records:
+        coordinator.replay(key, value)
+    coordinator.start(epoch, now_ms)
+
+
 class Driver:
     def __init__(self, settings: Settings = Settings()) -> None:  # noqa: B008
         self.settings = settings
@@ -42,7 +54,7 @@ class Driver:
         """A crash, or a move: what the log has is all that is left."""
         self.epoch += 1
         self.coordinator = TransactionCoordinator(self.settings)
-        self.coordinator.load(self.log, self.epoch, self.now_ms)
+        load(self.coordinator, self.log, self.epoch, self.now_ms)
         return self.coordinator
 
     def fresh_id(self) -> int:

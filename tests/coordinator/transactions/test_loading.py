@@ -1,7 +1,7 @@
 """A coordinator is what its log says: replayed, taken up, given away."""
 
 import pytest
-from tests.coordinator.transactions.driver import ID, P0, P1, TIMEOUT_MS, V2, Driver
+from tests.coordinator.transactions.driver import ID, P0, P1, TIMEOUT_MS, V2, Driver, load
 
 from penstock.base.errors import ErrorCode
 from penstock.coordinator.transactions.coordinator import RETRY_MS, TransactionCoordinator
@@ -83,7 +83,7 @@ def test_an_unloaded_coordinator_knows_nothing_and_keeps_no_promise() -> None:
     assert coordinator.take_markers() == []
     assert coordinator.next_deadline_ms() is None
     assert coordinator.tick(driver.now_ms + 10**12) == []
-    coordinator.load(driver.log, 9, driver.now_ms)
+    load(coordinator, driver.log, 9, driver.now_ms)
     assert not coordinator.committed(other, driver.now_ms), "a promise from before is still not kept"
     (markers,) = driver.write_markers()
     assert markers.coordinator_epoch == 9
@@ -94,7 +94,7 @@ def test_a_tombstone_and_a_later_record_win_over_earlier_ones() -> None:
     first, second = Transaction(1, 0, 10, 20), Transaction(2, 5, 10, 20)
     coordinator = TransactionCoordinator()
     gone = (encode_key("gone"), None)
-    coordinator.load([first.record("a", 2), first.record("gone", 2), second.record("a", 2), gone], 0, 0)
+    load(coordinator, [first.record("a", 2), first.record("gone", 2), second.record("a", 2), gone], 0, 0)
     assert coordinator.current("a") == second
     assert coordinator.current("gone") is None
 
@@ -102,7 +102,7 @@ def test_a_tombstone_and_a_later_record_win_over_earlier_ones() -> None:
 def test_both_versions_of_values_load() -> None:
     state = Transaction(1, 3, 10, 20, State.ONGOING, frozenset({P0}), 15)
     coordinator = TransactionCoordinator()
-    coordinator.load([state.record("old", 0), state.record("new", 2)], 0, 0)
+    load(coordinator, [state.record("old", 0), state.record("new", 2)], 0, 0)
     assert coordinator.current("old") == coordinator.current("new") == state
 
 
@@ -111,14 +111,14 @@ def test_a_corrupt_record_names_the_id_that_it_is_of() -> None:
     assert value is not None
     for bad in (b"", value[:-1], b"\0\7" + value[2:]):
         with pytest.raises(CorruptStruct, match="payments"):
-            TransactionCoordinator().load([(key, bad)], 0, 0)
+            load(TransactionCoordinator(), [(key, bad)], 0, 0)
     with pytest.raises(CorruptStruct):
         TransactionCoordinator().replay(b"\0", value)
 
 
 def test_a_record_of_an_unknown_type_is_passed_over(caplog: pytest.LogCaptureFixture) -> None:
     coordinator = TransactionCoordinator()
-    coordinator.load([(b"\0\5whatever", b"whatever"), Transaction(1, 0, 10, 20).record(ID, 2)], 0, 0)
+    load(coordinator, [(b"\0\5whatever", b"whatever"), Transaction(1, 0, 10, 20).record(ID, 2)], 0, 0)
     assert coordinator.current(ID) is not None
     assert "unknown type" in caplog.text
 

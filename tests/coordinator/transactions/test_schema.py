@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.coordinator.transactions.driver import P0, P1, P2
+from tests.coordinator.transactions.driver import P0, P1, P2, load
 
 from penstock.base.ids import TopicPartition
 from penstock.coordinator.transactions import schema as schema_module
@@ -70,7 +70,7 @@ def test_a_state_of_kafkas_written_by_us_is_the_same_bytes() -> None:
 
 def test_a_coordinator_loads_what_kafka_left() -> None:
     coordinator = TransactionCoordinator()
-    coordinator.load(golden_records(), 3, 1_700_000_000_000)
+    load(coordinator, golden_records(), 3, 1_700_000_000_000)
     ids = {decode_key(key) for key, _ in golden_records()}
     assert all(coordinator.current(str(each)) is not None for each in ids)
 

@@ -15,7 +15,7 @@ from enum import Enum
 from itertools import count
 from typing import Any, NamedTuple
 
-from tests.coordinator.transactions.driver import NOW_MS
+from tests.coordinator.transactions.driver import NOW_MS, load
 from tests.storage.world import make_batch
 
 from penstock.base.errors import ErrorCode, KafkaError
@@ -36,7 +36,8 @@ from penstock.coordinator.transactions.requests import (
 )
 from penstock.coordinator.transactions.schema import Record
 from penstock.coordinator.transactions.state import Transaction
-from penstock.records import RecordBatch, end_txn_marker, patch
+from penstock.records import RecordBatch, end_txn_marker
+from penstock.records.batch import patch
 from penstock.storage.producers import Producers
 
 TIMEOUT_MS = 1000
@@ -163,7 +164,7 @@ class World:
     def start(self) -> None:
         self.coordinator_epoch += 1
         self.coordinator = TransactionCoordinator(self.settings)
-        self.coordinator.load(self.log, self.coordinator_epoch, self.now_ms)
+        load(self.coordinator, self.log, self.coordinator_epoch, self.now_ms)
         self.unwritten = self.coordinator.take_markers()
 
     def crash(self, written: int) -> None:
@@ -368,7 +369,7 @@ class World:
     def check_reload(self) -> None:
         """The log alone gives the same state, but for what is never in it."""
         other = TransactionCoordinator(self.settings)
-        other.load(self.log, self.coordinator_epoch, self.now_ms)
+        load(other, self.log, self.coordinator_epoch, self.now_ms)
         for each in "ab":
             held, loaded = self.coordinator.current(each), other.current(each)
             assert (held is None) == (loaded is None)

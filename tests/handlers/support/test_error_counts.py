@@ -12,7 +12,8 @@ from penstock.base.metrics import Meter, Metrics
 from penstock.handlers.support.api_table import SERVED
 from penstock.handlers.support.dispatch import Dispatcher
 from penstock.handlers.support.error_counts import count_errors
-from penstock.wire import Api, response_module, response_type, write_request
+from penstock.wire import Api, write_request
+from penstock.wire.messages import response_module, response_type
 
 
 def errors_in(response: Any) -> dict[int | str, int]:

@@ -124,13 +124,6 @@ class TransactionCoordinator:
             self._follow(transactional_id, entry, now_ms)
         self._expiry.next_ms = now_ms + self.settings.expiry_interval_ms
 
-    def load(
-        self, records: Iterable[tuple[bytes, bytes | None]], coordinator_epoch: int, now_ms: TimestampMs
-    ) -> None:
-        for key, value in records:
-            self.replay(key, value)
-        self.start(coordinator_epoch, now_ms)
-
     def unload(self) -> None:
         """Drop the state: another broker is the coordinator, or the partition is loaded again."""
         self._entries.clear()

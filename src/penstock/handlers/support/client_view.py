@@ -4,9 +4,8 @@ from functools import cached_property
 from typing import Final, NamedTuple
 
 from penstock.base.errors import ErrorCode
-from penstock.metadata.ids import DIRECTORY_LOST, DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED
 from penstock.metadata.image import Broker, Partition
-from penstock.metadata.records import Ids
+from penstock.metadata.records import DIRECTORY_LOST, DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED, Ids
 
 from .context import Context, Endpoint, Session
 

@@ -15,8 +15,8 @@ from penstock.base.ids import Uuid, is_reserved
 from penstock.metadata import records as s
 from penstock.metadata import versions as v
 from penstock.metadata.configs import min_insync_replicas, unclean_election_allowed
-from penstock.metadata.ids import DIRECTORY_LOST, DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED
 from penstock.metadata.image import ClusterImage, Partition, Topic
+from penstock.metadata.records import DIRECTORY_LOST, DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED
 
 from .view import ControllerView
 
