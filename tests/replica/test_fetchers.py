@@ -219,6 +219,21 @@ def test_a_new_partition_does_not_wait_for_the_answer_to_a_question_without_it()
     assert len(scene.leader.sessions) == 1, "the session that was given up is over"
 
 
+def test_a_request_that_opens_a_session_is_not_given_up() -> None:
+    """A leader that received it after the next one would take its old fetch offsets for new ones."""
+    scene = Scene()
+    scene.leader.latency_ms = 500
+    old, copy = scene.both("orders", 0)
+    scene.advance(5)
+    new, other = scene.both("orders", 1)
+    scene.leader.write(new)
+    scene.advance(10 * ABANDON_MS)
+    assert [purpose for _, purpose in scene.leader.asked] == ["replica"]
+    scene.leader.latency_ms = 1
+    scene.caught_up(old, copy)
+    scene.caught_up(new, other)
+
+
 def test_an_answer_that_was_given_up_counts_for_nothing() -> None:
     scene = Scene()
     old, copy = scene.both("orders", 0)

@@ -8,6 +8,10 @@ partition has that partition back off; a failed request has all of them back off
 A leader without new records responds after `replica.fetch.wait.max.ms`. A new partition must not wait for that: when
 a leader dies, producers wait until the followers fetch from the next one. So `ABANDON_MS` after a new one appears
 the request in flight is abandoned, and a full request is sent over another connection. A late response is ignored.
+
+The full request closes the session of the abandoned one, so a leader that receives them in the other order rejects the
+abandoned one. A request that opens a session is not abandoned: it would have nothing to be rejected by, and its old
+fetch offsets would count. The leader answers it at once.
 """
 
 import logging
@@ -58,10 +62,12 @@ PURPOSES: Final = ("replica", "replica-2")
 class _InFlight:
     """A Fetch request without a response."""
 
-    __slots__ = ("purpose",)
+    __slots__ = ("is_opening", "purpose")
 
-    def __init__(self, purpose: str) -> None:
+    def __init__(self, purpose: str, *, is_opening: bool) -> None:
         self.purpose = purpose
+        self.is_opening = is_opening
+        """It opens a session."""
 
 
 class Fetcher:
@@ -230,7 +236,7 @@ class Fetcher:
             if not self._is_waking:
                 self._is_waking = True
                 self._world.call_soon(self._awake)
-        elif self._abandon_timer is None and new.is_urgent:
+        elif self._abandon_timer is None and new.is_urgent and not self._in_flight.is_opening:
             self._abandon_later(self._in_flight)
 
     def _awake(self) -> None:
@@ -252,10 +258,11 @@ class Fetcher:
         purpose = next((each for each in PURPOSES if each not in self._busy), None)
         if purpose is None or self._in_flight is not None or self._is_processing or self._backoff is not None:
             return
+        is_opening = self._session.is_opening
         request = self._request()
         if request is None:
             return
-        in_flight = self._in_flight = _InFlight(purpose)
+        in_flight = self._in_flight = _InFlight(purpose, is_opening=is_opening)
         self._busy.add(purpose)
         response: Promise[Any] = self._fetchers.broker_client.send(
             self.leader_id,
@@ -325,7 +332,11 @@ class Fetcher:
         if in_flight is not self._in_flight:
             if self._in_flight is None:
                 self._fetch()
-            elif self._abandon_timer is None and self._session.has_new_partitions:
+            elif (
+                self._abandon_timer is None
+                and self._session.has_new_partitions
+                and not self._in_flight.is_opening
+            ):
                 self._abandon_later(self._in_flight)
             return False
         self._in_flight = None
