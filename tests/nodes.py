@@ -71,10 +71,10 @@ class StillTransport:
 class StillClient:
     """A connection to a node, driven by hand."""
 
-    def __init__(self, node: "StillNode") -> None:
+    def __init__(self, node: "StillNode", listener: str = "PLAINTEXT") -> None:
         self.node = node
         self.transport = StillTransport()
-        self.connection: Connection = node.node.connection("PLAINTEXT")
+        self.connection: Connection = node.node.connection(listener)
         self.connection.connection_made(self.transport)  # type: ignore[arg-type]
         self._asked: deque[tuple[Api, int, int]] = deque()
         self._correlation_id = 0
@@ -163,8 +163,8 @@ class StillNode:
     def _ready(self) -> None:
         self.is_ready = True
 
-    def client(self) -> StillClient:
-        return StillClient(self)
+    def client(self, listener: str = "PLAINTEXT") -> StillClient:
+        return StillClient(self, listener)
 
     def stop(self) -> None:
         stopped: list[bool] = []

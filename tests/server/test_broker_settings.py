@@ -79,6 +79,13 @@ ELSEWHERE = {
     "controller.quorum.voters": "tests/server/test_control_plane.py::"
     "test_the_voters_that_are_named_elect_one_controller",
     "process.roles": "tests/server/test_control_plane.py::test_a_broker_alone_follows_and_has_no_vote",
+    "connection.failed.authentication.delay.ms": "tests/server/test_sasl.py::"
+    "test_a_refusal_comes_after_the_delay_and_ends_the_connection",
+    "connections.max.reauth.ms": "tests/server/test_sasl.py::"
+    "test_a_session_ends_and_a_client_that_logs_in_again_stays",
+    "sasl.enabled.mechanisms": "tests/server/test_sasl.py::"
+    "test_a_mechanism_that_is_off_is_refused_and_the_connection_is_closed",
+    "sasl.server.max.receive.size": "tests/server/test_sasl.py::test_a_frame_before_the_log_in_is_small",
     **GROUPS,
     **QUORUM,
     "ssl.cipher.suites": "tests/server/test_tls_config.py::test_versions_and_suites",

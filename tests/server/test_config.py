@@ -361,8 +361,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"toml": '"log.retention.ms" = 1\n[log]\nretention.ms = 2'}, "FILE sets log.retention.ms twice"),
     ({"properties": "\n\nnum.partitions=x"}, "num.partitions is 'x', expected a number (FILE line 3)"),
     (
-        {"properties": "sasl.enabled.mechanisms=PLAIN"},
-        "unknown setting sasl.enabled.mechanisms (FILE line 1): this setting",
+        {"properties": "sasl.kerberos.service.name=kafka"},
+        "unknown setting sasl.kerberos.service.name (FILE line 1): this setting",
     ),
     ({"toml": 'share.coordinator.threads = "x"'}, "unknown setting share.coordinator.threads (FILE)"),
     ({"file": "/no/such/file.toml"}, "cannot read /no/such/file.toml: No such file or directory"),
@@ -456,7 +456,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"flags": ["listeners=SASL_SSL://:1"]},
-        "listener SASL_SSL has the protocol SASL_SSL (--set), expected PLAINTEXT or SSL: others are not supported yet",
+        "listener SASL_SSL has the protocol SASL_SSL (--set), expected one of PLAINTEXT, SSL, SASL_PLAINTEXT: "
+        "others are not supported yet",
     ),
     (
         {"flags": ["listeners=PLAINTEXT://:1", "listener.security.protocol.map=PLAINTEXT:SASL"]},

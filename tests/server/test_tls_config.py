@@ -112,7 +112,7 @@ LISTENERS = "PLAINTEXT://127.0.0.1:9092,SSL://127.0.0.1:9093,CONTROLLER://127.0.
     [
         (
             {"inter_broker_listener_name": "SSL"},
-            "which has the protocol SSL, expected one with PLAINTEXT: TLS betw",
+            "which has the protocol SSL, expected one with PLAINTEXT: TLS and",
         ),
         ({"security_inter_broker_protocol": "SSL"}, "security.inter.broker.protocol is 'SSL'"),
         (

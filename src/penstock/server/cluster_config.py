@@ -77,8 +77,8 @@ def parse_cluster(
     for name in mine:
         if protocols[name] != ln.PLAINTEXT:
             raise BadSetting(
-                f"the controller listener {name} has the protocol {protocols[name]}, expected PLAINTEXT: TLS between "
-                "nodes is not supported yet"
+                f"the controller listener {name} has the protocol {protocols[name]}, expected PLAINTEXT: TLS "
+                "and SASL between nodes are not supported yet"
             )
     voters = _voters(entries)
     if CONTROLLER in roles:
@@ -237,7 +237,7 @@ def _between_brokers(entries: Mapping[str, ConfigEntry], protocols: Mapping[str,
         if protocols.get(name, ln.PLAINTEXT) != ln.PLAINTEXT:
             raise BadSetting(
                 f"inter.broker.listener.name is {entry.text!r} ({entry.where}), which has the protocol "
-                f"{protocols[name]}, expected one with PLAINTEXT: TLS between nodes is not supported yet"
+                f"{protocols[name]}, expected one with PLAINTEXT: TLS and SASL between nodes are not supported yet"
             )
         return name
     plain = [name for name, protocol in protocols.items() if protocol == ln.PLAINTEXT]
@@ -253,7 +253,7 @@ def check_inter_broker_listener(cluster: ClusterConfig, protocols: Mapping[str, 
     if cluster.is_broker and not is_alone and protocol != ln.PLAINTEXT:
         raise BadSetting(
             f"the listener {cluster.listener} has the protocol {protocol}, expected another listener with "
-            "the protocol PLAINTEXT for other brokers: TLS between nodes is not supported yet"
+            "the protocol PLAINTEXT for other brokers: TLS and SASL between nodes are not supported yet"
         )
 
 

@@ -36,6 +36,7 @@ from penstock.server.config_sources import (
     nearest,
 )
 from penstock.server.listener_config import ListenerSettings, is_override, parse_overrides
+from penstock.server.sasl_config import JAAS_CONFIG, SaslConfig, check_doors, is_sasl_override, parse_sasl
 from penstock.server.tls_config import TlsConfig, parse_tls
 from penstock.storage.open_files import OPEN_FILES_MAX
 
@@ -102,6 +103,8 @@ class NodeConfig:
     """By listener name, its security protocol; default: PLAINTEXT."""
     tls: Mapping[str, TlsConfig] = field(default_factory=dict)
     """By name, the TLS settings of the listeners that have it."""
+    sasl: Mapping[str, SaslConfig] = field(default_factory=dict)
+    """By name, the listeners whose clients must log in."""
     doors: Mapping[str, Endpoint] = field(default_factory=dict)
     """By name, `http` and `line`, the addresses of the other doors; a door without an address is off."""
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
@@ -201,10 +204,11 @@ def config_of(
     """Merge and check entries and flags."""
     entries: dict[str, ConfigEntry] = {}
     overrides: list[ConfigEntry] = []
+    of_sasl: list[ConfigEntry] = []
     warnings = []
     for each in given:
         if is_override(each.name):
-            overrides.append(each)
+            (of_sasl if is_sasl_override(each.name) else overrides).append(each)
             continue
         if each.name not in BROKER_SETTINGS:
             warnings.append(_ignored(each))
@@ -224,6 +228,8 @@ def config_of(
     tls = _tls(entries, overrides, listeners, protocols)
     warnings += _without_tls(entries, tls)
     doors = _doors(entries, {"http": http, "line": line}, cluster)
+    sasl = parse_sasl(entries, of_sasl, {name: protocols[name] for name in listeners})
+    check_doors(sasl, doors)
     _reject_unsupported(entries, path)
     settings = {name: each.text.strip() for name, each in entries.items()}
     settings |= {"listeners": ln.listeners_text(everyone), "log.dirs": path, **_doors_text(doors)}
@@ -239,6 +245,7 @@ def config_of(
         advertised=MappingProxyType(advertised),
         protocols=MappingProxyType(protocols),
         tls=MappingProxyType(tls),
+        sasl=MappingProxyType(sasl),
         doors=MappingProxyType(doors),
         cluster=cluster,
         node_id=node_id,
@@ -261,6 +268,8 @@ def _hint(name: str) -> str:
     topic = TOPIC_SETTINGS.get(name)
     if topic is not None and topic.brokers:
         return f": it is a topic setting; the broker setting for all topics is {topic.brokers[0]}"
+    if name == JAAS_CONFIG:
+        return f": expected listener.name.NAME.MECHANISM.{JAAS_CONFIG}, as for Kafka's brokers"
     if name.startswith(_ACCESS):
         return ": this setting of access control is not supported yet"
     if name in _CLASSES or name.startswith("config.providers"):

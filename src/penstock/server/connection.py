@@ -31,7 +31,7 @@ from penstock.wire.frames import LENGTH_BYTES
 from penstock.wire.primitives import INT32
 
 if TYPE_CHECKING:
-    from penstock.server.connections import Connections
+    from penstock.server.connections import Connections, LoginMemory
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +39,9 @@ _UNPACK_LENGTH = INT32.unpack_from
 
 OPEN_REQUESTS_MAX = 1000
 """Open requests per connection; clients have 5 to 1,000 in flight."""
+
+LOGIN_PARTIAL_BYTES_FIRST = 512
+"""The same before the client has logged in."""
 
 PARTIAL_BYTES_FIRST = 16 * 1024
 """First size of a partial frame's buffer, which grows as bytes arrive: a length field alone reserves no memory."""
@@ -94,6 +97,7 @@ class Connection(asyncio.BufferedProtocol):
         "_is_sending",
         "_is_stepping",
         "_kept",
+        "_login_memory",
         "_moved",
         "_open",
         "_out",
@@ -158,6 +162,8 @@ class Connection(asyncio.BufferedProtocol):
         self._is_closing = False
         """No more requests are handled; the connection closes after sending."""
         self._pause: int = Pause.NONE
+        self._login_memory: LoginMemory | None = None
+        """Set until the client has logged in."""
         self._is_held_back = False
         """Result of `_look_again`; a field, because it is read for every request."""
 
@@ -182,6 +188,8 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = None
         self._partial = self._held = self._open = self._holder = None
         self._out = []
+        if self._login_memory is not None:
+            self._login_memory.holds(self, 0)
         self._tick.memory.keeps(self, 0)
         self._dispatcher.closed(self.session)
         if self._owner is not None:
@@ -202,6 +210,8 @@ class Connection(asyncio.BufferedProtocol):
             if self._filled == self._wanted:
                 frame, self._partial = self._partial, None
                 self._moved = MOVES
+                if self._login_memory is not None:
+                    self._login_memory.holds(self, 0)
                 self._tick.begin()
                 self._take(memoryview(frame), self._filled)
                 if len(frame) > UNCOUNTED_BYTES:
@@ -280,7 +290,12 @@ class Connection(asyncio.BufferedProtocol):
     def _begin_partial(self, rest: memoryview, wanted: int) -> None:
         self._wanted = wanted or LENGTH_BYTES
         self._filled = len(rest)
-        self._partial = bytearray(min(self._wanted, max(PARTIAL_BYTES_FIRST, 2 * len(rest))))
+        first = PARTIAL_BYTES_FIRST if self._login_memory is None else LOGIN_PARTIAL_BYTES_FIRST
+        size = min(self._wanted, max(first, 2 * len(rest)))
+        if self._login_memory is not None and not self._login_memory.holds(self, size):
+            self.abort()
+            return
+        self._partial = bytearray(size)
         self._partial[: len(rest)] = rest
         if len(self._partial) > UNCOUNTED_BYTES:
             self._report()
@@ -293,11 +308,30 @@ class Connection(asyncio.BufferedProtocol):
         if not self._tick.memory.admits(self):
             self.stop_reading(Pause.NO_ROOM)
             return
-        grown = bytearray(min(self._wanted, 2 * len(partial)))
+        size = min(self._wanted, 2 * len(partial))
+        if self._login_memory is not None and not self._login_memory.holds(self, size):
+            self._partial = None
+            self.abort()
+            return
+        grown = bytearray(size)
         grown[: self._filled] = partial
         self._partial = grown
         self._report()
         self.go_on_reading(Pause.NO_ROOM)
+
+    # -- log-ins (handlers.sasl) ---------------------------------------------------------------------
+
+    def serve_before_login(self, dispatcher: Dispatcher, request_bytes_max: int) -> None:
+        assert self._owner is not None
+        self._dispatcher = dispatcher
+        self._request_bytes_max = min(request_bytes_max, self._owner.request_bytes_max)
+        self._login_memory = self._owner.login_memory
+
+    def serve_after_login(self, dispatcher: Dispatcher) -> None:
+        assert self._owner is not None
+        self._dispatcher = dispatcher
+        self._request_bytes_max = self._owner.request_bytes_max
+        self._login_memory = None
 
     # -- memory ---------------------------------------------------------------------------------
 

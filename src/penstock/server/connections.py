@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from penstock.base.world import Timer, World
+from penstock.handlers.sasl import LoginDispatcher, SaslListener
 from penstock.server.connection import Connection, Dispatcher
 from penstock.server.doors import DoorConnection
 from penstock.server.log_limit import LogLimit
@@ -26,6 +27,10 @@ logger = logging.getLogger(__name__)
 IDLE_LOOKS: Final = 4
 """Checks per idle timeout; so a connection may be idle up to a quarter longer."""
 
+LOGIN_BYTES_MAX: Final = 16 << 20
+"""Bytes of partial frames of all connections that have not logged in. A frame of a log-in has some hundred bytes and
+arrives in one piece, so only hostile clients come near."""
+
 UNFINISHED_LOOK_MS: Final = 5000
 """Interval of checks for partial requests."""
 
@@ -37,6 +42,27 @@ LOG_INTERVAL_NS: Final = 10_000_000_000
 Client: TypeAlias = Connection | DoorConnection
 
 
+class LoginMemory:
+    """Bounds the partial frames of connections that have not logged in; they count apart from those of users."""
+
+    __slots__ = ("_held", "total")
+
+    def __init__(self) -> None:
+        self._held: dict[Connection, int] = {}
+        self.total = 0
+
+    def holds(self, connection: Connection, bytes_held: int) -> bool:
+        total = self.total + bytes_held - self._held.get(connection, 0)
+        if bytes_held and total > LOGIN_BYTES_MAX:
+            return False
+        self.total = total
+        if bytes_held:
+            self._held[connection] = bytes_held
+        else:
+            self._held.pop(connection, None)
+        return True
+
+
 class Connections:
     def __init__(
         self,
@@ -46,9 +72,13 @@ class Connections:
         number: Callable[[str], int],
         of_controllers: Mapping[str, Dispatcher] = MappingProxyType({}),
         connections_max: int = 2**31 - 1,
+        sasl: Mapping[str, SaslListener] = MappingProxyType({}),
     ) -> None:
         """`number` returns the current value of a broker setting; `of_controllers` has the dispatchers of controller
-        listeners; `connections_max` is the number of descriptors for connections."""
+        listeners; `connections_max` is the number of descriptors for connections; `sasl` has the listeners whose
+        clients must log in."""
+        self._sasl = sasl
+        self.login_memory = LoginMemory()
         self._connections_max = connections_max
         self._turned_away = 0
         """Connections rejected for lack of descriptors since the last log line."""
@@ -59,7 +89,7 @@ class Connections:
         self._tick = tick
         self._dispatcher = dispatcher
         self._of_controllers = of_controllers
-        self._request_bytes_max = number("socket.request.max.bytes")
+        self.request_bytes_max = number("socket.request.max.bytes")
         self._idle_ms_max = number("connections.max.idle.ms")
         self._number = number
         self._open: dict[Client, None] = {}
@@ -86,7 +116,11 @@ class Connections:
 
     def accept(self, listener: str) -> Connection:
         dispatcher = self._of_controllers.get(listener, self._dispatcher)
-        return Connection(self._tick, dispatcher, self._request_bytes_max, listener, self)
+        connection = Connection(self._tick, dispatcher, self.request_bytes_max, listener, self)
+        sasl = self._sasl.get(listener)
+        if sasl is not None:
+            LoginDispatcher(sasl, connection, dispatcher)
+        return connection
 
     def accept_at(self, door: "ProtocolServer", name: str) -> DoorConnection:
         return DoorConnection(self._tick, door, self, name)

@@ -49,8 +49,8 @@ def parse_overrides(
         setting = matched[2] if matched is not None else ""
         if matched is None or not setting.startswith("ssl.") or setting not in BROKER_SETTINGS:
             raise BadSetting(
-                f"unknown setting {each.name} ({each.where}), expected listener.name.NAME and a setting of TLS: "
-                "others cannot be set for a single listener yet"
+                f"unknown setting {each.name} ({each.where}), expected listener.name.NAME and a setting of TLS or "
+                "SASL: others cannot be set for a single listener yet"
             )
         if matched[1].lower() not in names:
             raise BadSetting(

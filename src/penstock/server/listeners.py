@@ -27,10 +27,12 @@ LISTENERS_MAX = 64
 ANY_PORT_TRIES_MAX = 20
 """Attempts to find a port that is free on every address of a host."""
 
-PLAINTEXT, SSL = "PLAINTEXT", "SSL"
+PLAINTEXT, SSL, SASL_PLAINTEXT = "PLAINTEXT", "SSL", "SASL_PLAINTEXT"
 
-PROTOCOL_NUMBERS = {PLAINTEXT: 0, SSL: 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+PROTOCOL_NUMBERS = {PLAINTEXT: 0, SSL: 1, SASL_PLAINTEXT: 2, "SASL_SSL": 3}
 """Security protocols by their numbers in metadata records."""
+
+SUPPORTED_PROTOCOLS = (PLAINTEXT, SSL, SASL_PLAINTEXT)
 
 DEFAULT_PROTOCOLS = {each: each for each in PROTOCOL_NUMBERS}
 """Without listener.security.protocol.map, a listener has the name of its protocol."""
@@ -109,10 +111,10 @@ def protocols_of(
                 f"listener {name} has no protocol ({where}), expected an entry in listener.security.protocol.map"
             )
         found[name] = protocols.get(name, PLAINTEXT)
-        if found[name] not in (PLAINTEXT, SSL):
+        if found[name] not in SUPPORTED_PROTOCOLS:
             raise BadSetting(
-                f"listener {name} has the protocol {found[name]} ({where}), expected PLAINTEXT or SSL: others are not "
-                "supported yet"
+                f"listener {name} has the protocol {found[name]} ({where}), expected one of "
+                f"{', '.join(SUPPORTED_PROTOCOLS)}: others are not supported yet"
             )
     return found
 

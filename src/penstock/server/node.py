@@ -17,7 +17,7 @@ quorum; a node that is only a broker follows the quorum without a vote.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from penstock.gateway.idempotency import IdempotencyKeys
     from penstock.gateway.shared.gateway import Gateway
     from penstock.gateway.shared.wire import ProtocolServer
+    from penstock.handlers.sasl import SaslListener
     from penstock.server.tls import TlsListeners
 
 logger = logging.getLogger(__name__)
@@ -266,6 +267,7 @@ class Node:
             lambda name: int(broker_setting(name, self.context.image, settings) or 0),
             dict.fromkeys(config.cluster.controllers, Dispatcher.for_controllers(self._at_controller)),
             config.connections_max,
+            self._sasl_listeners(),
         )
         self._keys = self._idempotency_keys()
         self._tls = self._tls_listeners()
@@ -276,6 +278,15 @@ class Node:
         from penstock.server.tls import TlsListeners  # noqa: PLC0415  # a node without TLS does not load OpenSSL
 
         return TlsListeners(self._world, self._tick, self._metrics, self._config.tls)
+
+    def _sasl_listeners(self) -> "Mapping[str, SaslListener]":
+        """The listeners whose clients must log in."""
+        if not self._config.sasl:
+            return {}
+        from penstock.server.logins import make_sasl_listeners  # noqa: PLC0415  # loads what checks passwords
+
+        delay_ms = self._config.number("connection.failed.authentication.delay.ms")
+        return make_sasl_listeners(self._config.sasl, self.context, delay_ms)
 
     def _idempotency_keys(self) -> "IdempotencyKeys | None":
         """The idempotency keys on disk, also without doors: logs must not delete a record whose key is not saved, and
@@ -341,6 +352,7 @@ class Node:
         def acted() -> None:
             self._authorize_by(old, new)
             context.image = self._at_controller.image = new
+            context.metadata_end = high_watermark
             context.groups.follow(new, changed)
             context.transactions.follow(new)
             self._control_plane.advanced(high_watermark)

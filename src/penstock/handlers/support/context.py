@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from penstock.coordinator.runtime.transaction_markers import MarkerWriter
     from penstock.coordinator.runtime.transaction_service import TransactionCoordinatorService
     from penstock.handlers.producer_ids import ProducerIds
+    from penstock.handlers.sasl import LoginDispatcher
     from penstock.handlers.support.commit_fast_path import CommitFastPath
     from penstock.handlers.support.fetch_sessions import FetchSessions
     from penstock.handlers.support.produce_fast_path import ProduceFastPath
@@ -71,6 +72,7 @@ class Session:
         "end",
         "host",
         "listener",
+        "login",
         "on_close",
         "peer",
         "port",
@@ -91,6 +93,8 @@ class Session:
         self.peer = peer
         self.listener = listener
         self.principal = ANONYMOUS
+        self.login: LoginDispatcher | None = None
+        """Set on connections to SASL listeners."""
         self.end = end
         """Close the connection, and log the reason."""
         self.on_close: Callable[[], None] | None = None
@@ -190,6 +194,8 @@ class Context:
     broker_client: "BrokerClient"
     image: ClusterImage
     """The latest committed image that this node has applied. Replaced as a whole."""
+    metadata_end: int = 0
+    """All committed records of the metadata log below this offset are in `image`."""
     image_watchers: dict[Callable[[], None], None] = field(default_factory=dict)
     """Called in this order when `image` is replaced. Watchers remove themselves."""
     fetch_bytes_max: int = 55 * 2**20

@@ -1,0 +1,122 @@
+"""Waits until this node has applied the controller's latest committed metadata.
+
+    reached() --> DescribeQuorum at the active controller: its high watermark --> this node has applied all below
+
+One question is under way at a time, and answers all that asked before it was sent; so a crowd that asks costs the
+controller one request after the other, not one each. While the controller cannot be reached, `reached` says so at
+once, and the next question is sent a second later.
+"""
+
+from typing import Any, Final
+
+from penstock.base.errors import KafkaError
+from penstock.base.promise import Promise
+from penstock.base.steps import Steps, in_time
+from penstock.metadata.controller.topics import METADATA_TOPIC
+from penstock.wire import Api
+from penstock.wire.request import Request, through_kio
+
+from .context import Context
+from .waiting import run
+
+WAIT_MS_MAX: Final = 1000
+"""For the controller's answer, and again until this node has applied the metadata. Both take milliseconds."""
+
+AGAIN_NS: Final = 1_000_000_000
+"""After a question without an answer, the next one waits this long."""
+
+
+class LatestMetadata:
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._asking: list[Promise[bool]] | None = None
+        """Those whom the question under way answers; None without one."""
+        self._next: list[Promise[bool]] = []
+        """Those who asked after it was sent."""
+        self._failed_ns: int | None = None
+        """When a question last had no answer."""
+
+    def reached(self) -> Promise[bool]:
+        """Whether the image has everything that was committed when this was called; False if that is not known."""
+        promise: Promise[bool] = Promise()
+        now_ns = self._context.world.clock_ns()
+        if self._failed_ns is not None and now_ns - self._failed_ns < AGAIN_NS:
+            promise.resolve(False)
+        else:
+            self._next.append(promise)
+            self._ask()
+        return promise
+
+    def _ask(self) -> None:
+        if self._asking is not None or not self._next:
+            return
+        self._asking, self._next = self._next, []
+        found = run(self._is_reached())
+        if isinstance(found, Promise):
+            found.then(self._answer)
+        else:
+            self._answer(found)
+
+    def _answer(self, is_reached: bool) -> None:
+        asking, self._asking = self._asking or [], None
+        self._failed_ns = None if is_reached else self._context.world.clock_ns()
+        if not is_reached:
+            asking += self._next
+            self._next = []
+        for promise in asking:
+            promise.resolve(is_reached)
+        self._ask()
+
+    def _is_reached(self) -> Steps[bool]:
+        context = self._context
+        try:
+            end = yield from self._committed_end()
+            yield in_time(
+                context.world, self._applied(end), WAIT_MS_MAX, "the metadata was not applied in time"
+            )
+        except KafkaError:
+            return False
+        return True
+
+    def _committed_end(self) -> Steps[int]:
+        """The high watermark of the metadata log at the active controller."""
+        quorum, peers = self._context.quorum, self._context.peers
+        if quorum.is_leader:
+            return quorum.high_watermark
+        to = quorum.leader_address
+        if to is None or peers is None:
+            raise KafkaError("no active controller is known")
+        answer = yield peers.ask(to, _QUESTION, timeout_ms=WAIT_MS_MAX, purpose="controller")
+        found = [each for topic in answer.topics for each in topic.partitions]
+        if answer.error_code or not found or found[0].error_code:
+            raise KafkaError("the node that was asked is not the active controller")
+        return int(found[0].high_watermark)
+
+    def _applied(self, end: int) -> Promise[None]:
+        """Resolves when all records below this offset are applied."""
+        context = self._context
+        promise: Promise[None] = Promise()
+
+        def look() -> bool:
+            return context.metadata_end >= end
+
+        def image_changed() -> None:
+            if look():
+                context.image_watchers.pop(image_changed, None)
+                promise.resolve(None)
+
+        if look():
+            promise.resolve(None)
+        else:
+            context.image_watchers[image_changed] = None
+        return promise
+
+
+def _question(make: Any) -> Any:
+    partition = make.PartitionData(partition_index=0)
+    return make.DescribeQuorumRequest(
+        topics=(make.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,)),)
+    )
+
+
+_QUESTION: Final[Request[Any]] = through_kio(Api.DESCRIBE_QUORUM, _question)
