@@ -71,6 +71,9 @@ def test_a_plain_start_loads_neither_the_parser_nor_what_only_others_need(tmp_pa
         "multiprocessing",
         "kio.schema",
         "httptools",
+        "cryptography",
+        "re2",
+        "penstock.server.tls",
         "penstock.gateway.http.protocol.conversation",
         "penstock.gateway.line.conversation",
     }

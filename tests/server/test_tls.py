@@ -45,6 +45,7 @@ from tests.server.tls_nodes import (
 )
 
 from penstock.server import tls
+from penstock.server.ports import free_ports
 from penstock.testing import Broker
 from penstock.testing.broker import BrokerFailed
 from penstock.wire import Api, request_frame, write_request
@@ -249,6 +250,39 @@ def test_a_client_checks_the_nodes_name(ca: trustme.CA, tmp_path: Path) -> None:
     store = write_store(tmp_path / "node.pem", ca.issue_cert("elsewhere.example"))
     with tls_broker(store) as broker, pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
         TlsRawClient(broker.port, client_context(ca))
+
+
+def test_clients_reach_every_broker_of_a_cluster_with_tls(ca: trustme.CA, files: Path) -> None:
+    """Brokers use their listener without TLS among themselves."""
+    plain, secure, controller, other_plain, other_secure = free_ports(5)
+    common = {
+        "cluster.id": "AAAAAAAAAAAAAAAAAAAAAQ",
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.bootstrap.servers": f"127.0.0.1:{controller}",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(files / "node.pem"),
+        "auto.create.topics.enable": "true",
+        "default.replication.factor": "2",
+    }
+    first = {
+        "node.id": "1",
+        "listeners": f"PLAINTEXT://127.0.0.1:{plain},SSL://127.0.0.1:{secure},CONTROLLER://127.0.0.1:{controller}",
+    }
+    second = {
+        "node.id": "2",
+        "process.roles": "broker",
+        "listeners": f"PLAINTEXT://127.0.0.1:{other_plain},SSL://127.0.0.1:{other_secure}",
+    }
+    with Broker(settings={**common, **first}), Broker(settings={**common, **second}):
+        with TlsRawClient(secure, client_context(ca)) as client:
+            brokers = client.ask(Api.METADATA, METADATA, metadata_request()).brokers
+            assert {each.port for each in brokers} == {secure, other_secure}
+            topic = create_topics_request({"letters": 1})
+            client.ask(Api.CREATE_TOPICS, 7, topic)
+        settings = {"bootstrap.servers": f"localhost:{other_secure}", **of_librdkafka(files), "acks": "all"}
+        producer = confluent_kafka.Producer(settings)
+        producer.produce("letters", b"hello")
+        assert producer.flush(WAIT_S_MAX) == 0
 
 
 # -- who a client is -----------------------------------------------------------------------------------

@@ -508,7 +508,18 @@ class TlsConnection(asyncio.BufferedProtocol):
         self._world.call_soon(self._go_on)
 
     def write(self, data: Buffer) -> None:
-        self.writelines((data,))
+        transport = self._transport
+        if transport is None or not self._is_established or not data:
+            return
+        if len(data) > RECORD_BYTES:
+            self.writelines((data,))
+            return
+        try:
+            self._tls.write(data)
+        except ssl.SSLError as error:
+            self._cannot_encrypt(transport, error)
+        else:
+            transport.write(self._outgoing.read())
 
     def writelines(self, pieces: Iterable[Buffer]) -> None:
         transport = self._transport
@@ -517,10 +528,13 @@ class TlsConnection(asyncio.BufferedProtocol):
         try:
             encrypted = self._encrypt(pieces)
         except ssl.SSLError as error:
-            logger.debug("connection from %s closed: %s", self._connection.session.peer, error.reason)
-            transport.abort()
-            return
-        transport.writelines(encrypted)
+            self._cannot_encrypt(transport, error)
+        else:
+            transport.writelines(encrypted)
+
+    def _cannot_encrypt(self, transport: asyncio.Transport, error: ssl.SSLError) -> None:
+        logger.debug("connection from %s closed: %s", self._connection.session.peer, error.reason)
+        transport.abort()
 
     def _encrypt(self, pieces: Iterable[Buffer]) -> list[bytes]:
         """Small pieces share a record; large ones are cut."""
