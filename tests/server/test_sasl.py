@@ -443,3 +443,16 @@ def test_what_can_be_honoured_is_taken() -> None:
     assert "planted" not in repr(config)
     alone = config_from("/data", {**SECURED, "listeners": "OUTSIDE://127.0.0.1:0"})
     assert list(alone.sasl) == ["OUTSIDE"], "a single node needs no listener between brokers"
+
+
+@pytest.mark.parametrize("cut", range(1, 40, 3))
+def test_a_malformed_request_of_a_log_in_shows_no_secret(cut: int, caplog: pytest.LogCaptureFixture) -> None:
+    made = node()
+    client = made.client("OUTSIDE")
+    handshake(client)
+    request = request_module(Api.SASL_AUTHENTICATE, 2).SaslAuthenticateRequest(auth_bytes=GOOD)
+    body = write_request(Api.SASL_AUTHENTICATE, 2, request)
+    client.send(Api.SASL_AUTHENTICATE, 2, body[:-cut] if cut < len(body) else b"\xff" * cut + body)
+    made.world.advance(1000)
+    assert is_closed(client)
+    assert "planted" not in caplog.text

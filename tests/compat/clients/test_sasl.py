@@ -2,10 +2,12 @@
 
 import asyncio
 import gc
+import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,12 +15,15 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import (
     AdminClient,
+    NewTopic,
     ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
 )
 from kafka import KafkaConsumer, KafkaProducer
+from tests.compat.kafka.peer import KafkaError as KafkaToolError
+from tests.compat.kafka.peer import KafkaPeer
 
 from penstock.server.ports import free_ports
 from penstock.testing import Broker
@@ -264,6 +269,60 @@ def test_a_long_lived_client_logs_in_again_before_its_session_ends() -> None:
         assert done
         assert set(done) == {None}
         assert losses == [], "no connection was closed"
+
+
+def test_a_crowd_that_never_logs_in_keeps_nobody_out(secured: Secured) -> None:
+    host, _, port = secured.bootstrap.partition(":")
+    with ExitStack() as crowd:
+        for number in range(300):
+            half_open = crowd.enter_context(socket.create_connection((host, int(port))))
+            half_open.sendall(b"" if number % 3 else (400_000).to_bytes(4, "big") + bytes(100))
+        began = time.monotonic()
+        assert with_confluent(secured.bootstrap, "PLAIN", "alice", PASSWORD, "in-a-crowd") == [b"hello"]
+        assert time.monotonic() - began < 15
+
+
+@pytest.mark.kafka
+def test_kafkas_own_tools_log_in(kafka: KafkaPeer, secured: Secured, tmp_path: Path) -> None:
+    def listed(mechanism: str, password: str) -> str:
+        module = "plain.Plain" if mechanism == "PLAIN" else "scram.Scram"
+        config = tmp_path / "client.properties"
+        config.write_text(
+            f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism={mechanism}\n"
+            f"sasl.jaas.config=org.apache.kafka.common.security.{module}LoginModule required "
+            f'username="alice" password="{password}";\n'
+        )
+        arguments = ("--bootstrap-server", secured.bootstrap, "--command-config", str(config), "--list")
+        return kafka.java("org.apache.kafka.tools.TopicCommand", *arguments)
+
+    admin = AdminClient({"bootstrap.servers": secured.open_bootstrap})
+    admin.create_topics([NewTopic("seen", 1)])["seen"].result(20)
+    for mechanism in ("PLAIN", "SCRAM-SHA-512"):
+        assert "seen" in listed(mechanism, PASSWORD).split()
+    with pytest.raises(KafkaToolError, match="Authentication failed: Invalid username or password"):
+        listed("PLAIN", "wrong")
+
+
+@pytest.mark.kafka
+@pytest.mark.long
+def test_users_of_a_kafka_directory_log_in_here_and_again_there(kafka: KafkaPeer, tmp_path: Path) -> None:
+    data = tmp_path / "kafka-logs"
+    kafka.format_storage(data)
+    with kafka.running_kafka(data) as running:
+        Secured("", running.bootstrap).set_password("carol", "SCRAM-SHA-256", "from-kafka")
+        running.stop()
+    ports = free_ports(2)
+    with Broker(data=data, settings=settings(ports)):
+        bootstrap = f"127.0.0.1:{ports[1]}"
+        assert with_confluent(bootstrap, "SCRAM-SHA-256", "carol", "from-kafka", "hello") == [b"hello"]
+        Secured("", f"127.0.0.1:{ports[0]}").set_password("dave", "SCRAM-SHA-512", "from-here")
+    with kafka.running_kafka(data) as running:
+        admin = AdminClient({"bootstrap.servers": running.bootstrap})
+        described = {
+            user: [info.mechanism for info in each.result(20).scram_credential_infos]
+            for user, each in admin.describe_user_scram_credentials(["carol", "dave"]).items()
+        }
+        assert described == {"carol": [TYPES["SCRAM-SHA-256"]], "dave": [TYPES["SCRAM-SHA-512"]]}
 
 
 def test_a_client_without_a_log_in_gets_nothing(secured: Secured) -> None:
