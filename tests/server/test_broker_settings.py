@@ -180,7 +180,7 @@ def test_a_door_is_where_it_is_told_to_be(door: str, port: int) -> None:
     [
         ("controller.quorum.voters", "1@localhost:9093", "1@localhost:9093,2@elsewhere:9093"),
         ("inter.broker.listener.name", "PLAINTEXT", "INTERNAL"),
-        ("listener.security.protocol.map", "PLAINTEXT:PLAINTEXT", "PLAINTEXT:SASL_SSL"),
+        ("listener.security.protocol.map", "PLAINTEXT:PLAINTEXT", "PLAINTEXT:SASL"),
         ("metadata.log.dir", "/data", "/elsewhere"),
         ("process.roles", "broker,controller", "broker"),
     ],
@@ -190,7 +190,7 @@ def test_what_a_node_cannot_be_stops_the_start(name: str, good: str, bad: str) -
     assert config_from("/data", {**listeners, name: good}).settings[name] == good
     about = {
         "controller.quorum.voters": "expected --controller HOST:PORT",
-        "listener.security.protocol.map": "SASL_SSL",
+        "listener.security.protocol.map": "PLAINTEXT:SASL",
     }
     with pytest.raises(BadSetting, match=about.get(name, name.replace(".", r"\."))):
         config_from("/data", {**listeners, name: bad})

@@ -456,8 +456,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"flags": ["listeners=SASL_SSL://:1"]},
-        "listener SASL_SSL has the protocol SASL_SSL (--set), expected one of PLAINTEXT, SSL, SASL_PLAINTEXT: "
-        "others are not supported yet",
+        "the listener SASL_SSL has no certificate, expected ssl.keystore.location, or ssl.keystore.key and",
     ),
     (
         {"flags": ["listeners=PLAINTEXT://:1", "listener.security.protocol.map=PLAINTEXT:SASL"]},

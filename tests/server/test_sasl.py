@@ -386,7 +386,7 @@ def loaded(**changes: str | None) -> NodeConfig:
         ({"listener.name.inside.plain.sasl.jaas.config": "planted"}, "is of no listener, expected one of"),
         (
             {"listener.name.plaintext.plain.sasl.jaas.config": "planted"},
-            "is of a listener with the protocol PLAINTEXT, expected PLAINTEXT:SASL_PLAINTEXT in listener.security",
+            "is of a listener with the protocol PLAINTEXT, expected PLAINTEXT:SASL_PLAINTEXT or SASL_SSL in",
         ),
         (
             {"listener.name.outside.gssapi.sasl.jaas.config": "planted"},
@@ -396,7 +396,7 @@ def loaded(**changes: str | None) -> NodeConfig:
         ({"listener.name.outside.plain.connections.max.reauth.ms": "x"}, "expected a number"),
         (
             {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,OUTSIDE:SASL_SSL"},
-            "listener OUTSIDE has the protocol SASL_SSL (settings), expected",
+            "the listener OUTSIDE has no certificate, expected ssl.keystore.location",
         ),
         (
             {"http.listener": "0.0.0.0:8080"},

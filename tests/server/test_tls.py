@@ -285,6 +285,76 @@ def test_clients_reach_every_broker_of_a_cluster_with_tls(ca: trustme.CA, files:
         assert producer.flush(WAIT_S_MAX) == 0
 
 
+# -- log-ins -------------------------------------------------------------------------------------------
+
+PASSWORD = "planted-s3cret"
+SASL_SSL = {
+    "listener.security.protocol.map": "PLAINTEXT:SASL_SSL",
+    "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
+    "listener.name.plaintext.plain.sasl.jaas.config": (
+        f'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="{PASSWORD}";'
+    ),
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:alice;User:scram",
+}
+
+
+def log_in(files: Path, user: str, password: str, mechanism: str = "PLAIN") -> dict[str, str]:
+    return {
+        **of_librdkafka(files),
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": mechanism,
+        "sasl.username": user,
+        "sasl.password": password,
+    }
+
+
+def test_clients_log_in_over_tls(ca: trustme.CA, files: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with tls_broker(files / "node.pem", {**SASL_SSL, "ssl.client.auth": "required"}) as broker:
+        alice_in = log_in(files, "alice", PASSWORD)
+        assert write_and_read_with_confluent(broker, alice_in, "one") == b"hello " * 20_000
+        address = {"bootstrap.servers": f"localhost:{broker.port}"}
+        admin = confluent_kafka.admin.AdminClient({**address, **alice_in})
+        made = confluent_kafka.admin.UserScramCredentialUpsertion(
+            "scram",
+            confluent_kafka.admin.ScramCredentialInfo(
+                confluent_kafka.admin.ScramMechanism.SCRAM_SHA_256, 4096
+            ),
+            b"other",
+        )
+        [done] = admin.alter_user_scram_credentials([made]).values()
+        done.result(WAIT_S_MAX)
+        scram = log_in(files, "scram", "other", "SCRAM-SHA-256")
+        assert write_and_read_with_confluent(broker, scram, "two") == b"hello " * 20_000
+        errors: list[str] = []
+        wrong = confluent_kafka.Producer(
+            {**address, **log_in(files, "alice", "wrong"), "error_cb": lambda each: errors.append(each.str())}
+        )
+        with pytest.raises(confluent_kafka.KafkaException):
+            wrong.list_topics(timeout=3)
+        wrong.poll(1)
+        assert "uthentication failed" in " ".join(errors)
+        with TlsRawClient(broker.port, client_context(ca)) as outside:
+            outside.send_request(Api.METADATA, METADATA, metadata_request())
+            assert outside.receive_frame() is None, "not before the log-in"
+    assert PASSWORD not in caplog.text
+
+
+def test_a_listener_with_log_ins_may_want_certificates_too(ca: trustme.CA, files: Path) -> None:
+    """The principal is that of the log-in, whatever the rules for certificates say."""
+    settings = {
+        **SASL_SSL,
+        "listener.name.plaintext.ssl.client.auth": "required",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(files / "ca.pem"),
+        "ssl.principal.mapping.rules": "RULE:^CN=nobody$/nobody/",
+    }
+    with tls_broker(files / "node.pem", settings) as broker:
+        own = {**of_librdkafka(files, "alice"), **log_in(files, "alice", PASSWORD)}
+        assert write_and_read_with_confluent(broker, own, "one") == b"hello " * 20_000
+        assert is_refused(broker.port, client_context(ca))
+
+
 # -- who a client is -----------------------------------------------------------------------------------
 
 
@@ -441,7 +511,7 @@ def test_clients_that_mix_up_the_ports_are_told_in_the_log(
         for _ in range(3):
             with pytest.raises((ssl.SSLError, ConnectionError)):
                 TlsRawClient(without.port, client_context(ca))
-    wait_for(lambda: "the client uses TLS, but the listener PLAINTEXT" in caplog.text, "a line")
+    wait_for(lambda: "the client uses TLS, but the listener PLAINTEXT has none" in caplog.text, "a line")
     assert caplog.text.count("the client uses TLS, but") == 1
     assert is_served(broker.port, client_context(ca))
 

@@ -398,17 +398,19 @@ def _tls(
         for name, each in own.items():
             _check(each._replace(name=name))
     return {
-        name: parse_tls(ListenerSettings(name, entries, of_listeners[name]))
+        name: parse_tls(
+            ListenerSettings(name, entries, of_listeners[name]), is_sasl=protocols[name] == ln.SASL_SSL
+        )
         for name in listeners
-        if protocols[name] == ln.SSL
+        if protocols[name] in (ln.SSL, ln.SASL_SSL)
     }
 
 
 def _without_tls(entries: Mapping[str, ConfigEntry], tls: Mapping[str, TlsConfig]) -> list[str]:
     """Warn of a key store without a listener that uses it."""
     return [
-        f"{name} ({entries[name].where}) has no effect: no listener has the protocol SSL "
-        "(listener.security.protocol.map)"
+        f"{name} ({entries[name].where}) has no effect: no listener has the protocol SSL or "
+        "SASL_SSL (listener.security.protocol.map)"
         for name in ("ssl.keystore.location", "ssl.keystore.key")
         if name in entries and not tls
     ]

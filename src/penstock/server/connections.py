@@ -172,8 +172,8 @@ class Connections:
     def spoke_tls(self, connection: Client) -> None:
         self._tls_clients.warning(
             logger,
-            "connection from %s closed: the client uses TLS, but the listener %s has the protocol PLAINTEXT; the "
-            "client needs security.protocol=PLAINTEXT, or another port",
+            "connection from %s closed: the client uses TLS, but the listener %s has none; the client needs "
+            "security.protocol=PLAINTEXT or SASL_PLAINTEXT, or another port",
             connection.peer,
             getattr(connection, "listener", ""),
         )

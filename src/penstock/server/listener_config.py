@@ -18,6 +18,7 @@ class ListenerSettings:
     ) -> None:
         self.listener = listener
         self._entries = {**entries, **own}
+        self._own = own
 
     def text(self, name: str) -> str | None:
         """The value, or its default."""
@@ -26,6 +27,10 @@ class ListenerSettings:
 
     def is_set(self, name: str) -> bool:
         return name in self._entries and bool(self._entries[name].text.strip())
+
+    def is_own(self, name: str) -> bool:
+        """Whether it is set for this listener, not for all."""
+        return name in self._own
 
     def shown(self, name: str) -> str:
         """The setting's name and source."""

@@ -27,12 +27,10 @@ LISTENERS_MAX = 64
 ANY_PORT_TRIES_MAX = 20
 """Attempts to find a port that is free on every address of a host."""
 
-PLAINTEXT, SSL, SASL_PLAINTEXT = "PLAINTEXT", "SSL", "SASL_PLAINTEXT"
+PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL = "PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"
 
-PROTOCOL_NUMBERS = {PLAINTEXT: 0, SSL: 1, SASL_PLAINTEXT: 2, "SASL_SSL": 3}
+PROTOCOL_NUMBERS = {PLAINTEXT: 0, SSL: 1, SASL_PLAINTEXT: 2, SASL_SSL: 3}
 """Security protocols by their numbers in metadata records."""
-
-SUPPORTED_PROTOCOLS = (PLAINTEXT, SSL, SASL_PLAINTEXT)
 
 DEFAULT_PROTOCOLS = {each: each for each in PROTOCOL_NUMBERS}
 """Without listener.security.protocol.map, a listener has the name of its protocol."""
@@ -92,7 +90,7 @@ def protocols_of(
     listeners: Iterable[str], protocol_map: str | None, where: str, plain: Collection[str]
 ) -> dict[str, str]:
     """The security protocol of each listener. Those in `plain` are PLAINTEXT unless the map has them. Rejects unknown
-    and unsupported protocols."""
+    protocols."""
     protocols = dict(DEFAULT_PROTOCOLS)
     if protocol_map is not None:
         protocols = {}
@@ -111,11 +109,6 @@ def protocols_of(
                 f"listener {name} has no protocol ({where}), expected an entry in listener.security.protocol.map"
             )
         found[name] = protocols.get(name, PLAINTEXT)
-        if found[name] not in SUPPORTED_PROTOCOLS:
-            raise BadSetting(
-                f"listener {name} has the protocol {found[name]} ({where}), expected one of "
-                f"{', '.join(SUPPORTED_PROTOCOLS)}: others are not supported yet"
-            )
     return found
 
 

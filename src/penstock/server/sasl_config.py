@@ -78,7 +78,7 @@ def parse_sasl(
         if not protocols[name].startswith("SASL_"):
             raise BadSetting(
                 f"{entry.name} ({entry.where}) is of a listener with the protocol {protocols[name]}, expected "
-                f"{name}:SASL_PLAINTEXT in listener.security.protocol.map"
+                f"{name}:SASL_PLAINTEXT or SASL_SSL in listener.security.protocol.map"
             )
         setting = setting.lower()
         if setting not in own[name] or own[name][setting].rank <= entry.rank:

@@ -121,6 +121,7 @@ class TlsListener:
         self._is_stopped = False
         self.failures = LogLimit(world)
         self.name_of = mapper(config.mapping_rules, config.mapping_setting)
+        self.is_principal_by_log_in = config.is_principal_by_log_in
         self.meter = metrics.tls_listener(config.listener)
         self._seen = _signature(config.files)
         """The files when they were last read, valid or not."""
@@ -399,7 +400,7 @@ class TlsConnection(asyncio.BufferedProtocol):
     def _principal(self) -> str | None:
         """The client's principal; None if no rule gives it a name."""
         certificate = self._tls.getpeercert(binary_form=True)
-        if certificate is None:
+        if certificate is None or self._listener.is_principal_by_log_in:
             return ANONYMOUS
         found = subject(certificate)
         name = self._listener.name_of(found)
@@ -410,7 +411,7 @@ class TlsConnection(asyncio.BufferedProtocol):
 
     def _reason(self, error: ssl.SSLError) -> str:
         if self._is_plain:
-            return "the client does not use TLS; it needs security.protocol=SSL"
+            return "the client does not use TLS; it needs security.protocol=SSL or SASL_SSL"
         if isinstance(error, ssl.SSLCertVerificationError):
             return f"the client's certificate is not valid: {error.verify_message}"
         reason = error.reason or "unknown reason"

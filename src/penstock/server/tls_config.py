@@ -52,6 +52,8 @@ class TlsConfig:
     suites_setting: str
     mapping_rules: str
     mapping_setting: str
+    is_principal_by_log_in: bool = False
+    """Clients log in: their certificate is checked, but does not name them."""
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -59,9 +61,12 @@ class TlsConfig:
         return tuple(each.location for each in stores if each is not None and each.location is not None)
 
 
-def parse_tls(settings: ListenerSettings) -> TlsConfig:
-    """The TLS settings of a listener."""
+def parse_tls(settings: ListenerSettings, *, is_sasl: bool = False) -> TlsConfig:
+    """The TLS settings of a listener. As in Kafka, a listener whose clients log in (SASL_SSL) wants certificates of
+    them only if `ssl.client.auth` is set for this listener."""
     client_auth = (settings.text("ssl.client.auth") or "").lower()
+    if is_sasl and not settings.is_own("ssl.client.auth"):
+        client_auth = NO_CLIENT_AUTH
     if client_auth not in (NO_CLIENT_AUTH, REQUESTED, REQUIRED):
         raise BadSetting(
             f"{settings.shown('ssl.client.auth')} is {settings.text('ssl.client.auth')!r}, expected none, requested "
@@ -85,6 +90,7 @@ def parse_tls(settings: ListenerSettings) -> TlsConfig:
         suites_setting=settings.shown("ssl.cipher.suites"),
         mapping_rules=settings.text("ssl.principal.mapping.rules") or "",
         mapping_setting=settings.shown("ssl.principal.mapping.rules"),
+        is_principal_by_log_in=is_sasl,
     )
 
 
