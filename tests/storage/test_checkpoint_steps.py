@@ -1,10 +1,11 @@
 """Checkpoints in steps: what the writer does between them, crashes, and disks that fail."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
 import pytest
-from tests.storage.housekeeping import retain
+from tests.storage.housekeeping import compact, retain
 from tests.storage.world import NOW_MS, SMALL, P, append, batches_of, files_of, make_batch, open_small
 
 from penstock.storage import Log, LogDirectory, StorageError
@@ -12,6 +13,7 @@ from penstock.storage.syncing import CheckpointWork
 from penstock.vfs import Draft, FaultyDisk, MemoryDisk, parent
 
 STEPS = 4
+COMPACTED = replace(SMALL, cleanup_policy=("compact",))
 
 
 def make(disk: MemoryDisk | FaultyDisk) -> tuple[LogDirectory, Log]:
@@ -235,3 +237,29 @@ def test_retention_keeps_its_promises_while_a_checkpoint_is_under_way() -> None:
     found = open_small(disk.crash_clone(Random(1))).logs[P]
     assert found.log_start == start
     assert batches_of(found) == batches_of(log)
+
+
+@pytest.mark.parametrize("step", [None, *range(STEPS)])
+def test_compaction_of_the_segment_of_a_recovery_point_leaves_no_hole(step: int | None) -> None:
+    """The point is at the end of a segment that was the last one, before the checkpoint or while it is under way."""
+    disk = MemoryDisk()
+    directory = open_small(disk, COMPACTED)
+    log = directory.create(P, now_ms=NOW_MS)
+
+    def roll_and_compact() -> None:
+        log.roll(NOW_MS)
+        append(log, make_batch(4), leader_epoch=3)
+        done = compact(log, NOW_MS, log.log_end)
+        assert done is not None
+        done[1].run()
+
+    for _ in range(6):
+        append(log, make_batch(4, size=300), leader_epoch=3)
+    checkpoint(log, lambda now: roll_and_compact() if now == step else None)
+    if step is None:
+        roll_and_compact()
+    assert save(directory, directory.checkpoints.draft_recovery_points())
+    for seed in range(5):
+        found = open_small(disk.crash_clone(Random(seed)), COMPACTED)
+        assert not [each.holes for each in found.reports.values() if each.holes]
+        assert batches_of(found.logs[P]) == batches_of(log)

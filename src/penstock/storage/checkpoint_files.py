@@ -113,13 +113,12 @@ class CheckpointFiles:
 
     def leave_out(self, partition: TopicPartition, segments: Collection[Offset]) -> None:
         """Remove segments that are about to be replaced from the checkpoint. A recovery point at the end of one of
-        them becomes the start of the next one."""
+        them becomes the start of the next one, here and in the log, whose next checkpoint would bring it back."""
+        log = self._logs[partition]
+        log.recovery_point = _beyond(log, log.recovery_point, segments)
         point = self.recovery_points.get(partition)
-        if point is not None and point.segment in segments:
-            following = (each.base_offset for each in self._logs[partition].segments)
-            base_offset = next((each for each in following if each >= point.offset), point.segment)
-            if base_offset == point.offset:
-                self.recovery_points[partition] = RecoveryPoint(point.offset, base_offset, 0)
+        if point is not None:
+            self.recovery_points[partition] = _beyond(log, point, segments)
         self.write_recovery_points(clean=False, without={partition: segments})
 
     def save_clean_to(self, log: Log) -> None:
@@ -229,3 +228,10 @@ class CheckpointFiles:
             replace_file(self._vfs, path, data)
         except OSError as error:
             raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _beyond(log: Log, point: RecoveryPoint, segments: Collection[Offset]) -> RecoveryPoint:
+    """A recovery point at the end of one of the segments, as the start of the next segment."""
+    if point.segment in segments and any(each.base_offset == point.offset for each in log.segments):
+        return RecoveryPoint(point.offset, point.offset, 0)
+    return point

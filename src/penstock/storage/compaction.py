@@ -110,6 +110,7 @@ def install(log: Log, plan: CleaningPlan, cleaned: Cleaned) -> Removal:
             discard(log, cleaned)
             return Removal(log.vfs, ())
         # After a crash from here on, the replaced segments must not count as lost.
+        log.flusher.abandon_checkpoint()
         log.points.leave_out(log.partition, {base for each in cleaned.segments for base in each.replaces})
         for each in cleaned.segments:
             paths += _swap_in(log, each)

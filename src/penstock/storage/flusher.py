@@ -309,6 +309,11 @@ class LogFlusher:
         log.recovery_point = work.point
         return True
 
+    def abandon_checkpoint(self) -> None:
+        """Segments are about to be replaced, and a checkpoint in progress may have its recovery point in one."""
+        if self._checkpointing is not None:
+            self._take_back(self._checkpointing)
+
     def _checkpoint_failed(self, error: OSError) -> StorageError:
         return StorageError(f"cannot checkpoint {self._log.directory}: {error.strerror or error}")
 
