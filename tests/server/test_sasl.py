@@ -456,3 +456,15 @@ def test_a_malformed_request_of_a_log_in_shows_no_secret(cut: int, caplog: pytes
     made.world.advance(1000)
     assert is_closed(client)
     assert "planted" not in caplog.text
+
+
+def test_acls_decide_by_who_logged_in() -> None:
+    authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+    made = StillNode(settings={**SECURED, "authorizer.class.name": authorizer, "super.users": "User:alice"})
+    alice, bob = logged_in(made), logged_in(made, f"\0bob\0{PASSWORD}".encode())
+    seen = alice.call(Api.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, users=None)
+    assert seen.error_code is ErrorCode.none
+    denied = bob.call(Api.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, users=None)
+    assert denied.error_code is ErrorCode.cluster_authorization_failed
+    anonymous = made.client().call(Api.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, users=None)
+    assert anonymous.error_code is ErrorCode.cluster_authorization_failed
