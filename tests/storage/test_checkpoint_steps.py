@@ -258,6 +258,7 @@ def test_compaction_of_the_segment_of_a_recovery_point_leaves_no_hole(step: int 
     checkpoint(log, lambda now: roll_and_compact() if now == step else None)
     if step is None:
         roll_and_compact()
+    log.flush()
     assert save(directory, directory.checkpoints.draft_recovery_points())
     for seed in range(5):
         found = open_small(disk.crash_clone(Random(seed)), COMPACTED)
