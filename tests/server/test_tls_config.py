@@ -1,6 +1,8 @@
 """The settings of TLS: which are refused with what sentence, and what is loaded of them."""
 
 import ssl
+import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,8 @@ from cryptography.hazmat.primitives.serialization import (
     pkcs12,
 )
 from cryptography.x509 import load_pem_x509_certificate
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.server.tls_nodes import issue, pem_of, write_ca, write_store
 
 from penstock.base.settings import BadSetting
@@ -290,6 +294,37 @@ def test_pkcs12_that_cannot_be_opened(key_store: Path, settings: dict[str, str],
     with pytest.raises(BadSetting, match=why) as refused:
         context_of(ssl_keystore_type="PKCS12", ssl_keystore_location=str(key_store), **settings)
     assert SECRET not in str(refused.value)
+
+
+def test_pkcs12_without_its_package(store: Path, key_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [each for each in sys.modules if each.split(".")[0] == "cryptography"]:
+        monkeypatch.setitem(sys.modules, name, None)
+    of_pem = {"ssl_keystore_type": "PEM", "ssl_keystore_location": str(store)}
+    assert context_of(**of_pem)
+    why = r"package cryptography is missing: install penstock\[tls\], or use PEM"
+    with pytest.raises(BadSetting, match=why):
+        context_of(ssl_keystore_location=str(key_store), ssl_keystore_password=SECRET)
+    with pytest.raises(BadSetting, match=why):
+        context_of(**of_pem, ssl_truststore_location=str(key_store), ssl_client_auth="required")
+
+
+@given(st.data())
+def test_damaged_files_are_refused_in_a_sentence(
+    ca: trustme.CA, cert: trustme.LeafCert, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "damaged.pem"
+    whole = bytearray(pem_of(cert) + ca.cert_pem.bytes())
+    at = data.draw(st.integers(0, len(whole)))
+    whole[at : at + data.draw(st.integers(0, 40))] = data.draw(st.binary(max_size=40) | st.just("ü".encode()))
+    path.write_bytes(whole)
+    with suppress(BadSetting):
+        context_of(
+            ssl_keystore_type="PEM",
+            ssl_keystore_location=str(path),
+            ssl_truststore_type="PEM",
+            ssl_truststore_location=str(path),
+            ssl_client_auth="required",
+        )
 
 
 def test_the_type_must_be_that_of_the_file(store: Path, key_store: Path) -> None:

@@ -222,10 +222,10 @@ def _load_authorities(context: ssl.SSLContext, store: StoreConfig) -> None:
             certificates = _pem_certificates(data.decode("utf-8", "replace"), store)
     try:
         context.load_verify_locations(cadata="".join(certificates))
-    except ssl.SSLError as error:
+    except (ssl.SSLError, ValueError, TypeError) as error:  # the latter two for characters beyond ASCII
+        reason = getattr(error, "reason", None) or "not valid"
         raise BadSetting(
-            f"{_place(store)} is refused by OpenSSL: {(error.reason or 'not valid').replace('_', ' ').lower()}; "
-            "expected certificates"
+            f"{_place(store)} is refused by OpenSSL: {reason.replace('_', ' ').lower()}; expected certificates"
         ) from None
     # As in Java, a certificate in the trust store is trusted whether or not it is a root.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
@@ -235,12 +235,6 @@ def _load_authorities(context: ssl.SSLContext, store: StoreConfig) -> None:
 
 
 def _pkcs12_material(data: bytes, store: StoreConfig) -> _Material:
-    from cryptography.hazmat.primitives.serialization import (  # noqa: PLC0415  # only for PKCS#12
-        Encoding,
-        NoEncryption,
-        PrivateFormat,
-    )
-
     if store.key_password not in (None, "", store.password):
         raise BadSetting(
             f"ssl.key.password differs from ssl.keystore.password, but {_place(store)} is PKCS#12, which has one "
@@ -249,14 +243,22 @@ def _pkcs12_material(data: bytes, store: StoreConfig) -> _Material:
     key, own, others = _open_pkcs12(data, store)
     if key is None or own is None:
         raise BadSetting(f"{_place(store)} has no private key with a certificate, expected one")
+
+    from cryptography.hazmat.primitives.serialization import (  # noqa: PLC0415  # only for PKCS#12
+        Encoding,
+        NoEncryption,
+        PrivateFormat,
+    )
+
     pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
     return _Material(pem, [each.public_bytes(Encoding.PEM).decode() for each in (own, *others)], "")
 
 
 def _pkcs12_certificates(data: bytes, store: StoreConfig) -> list[str]:
+    _, own, others = _open_pkcs12(data, store)
+
     from cryptography.hazmat.primitives.serialization import Encoding  # noqa: PLC0415  # only for PKCS#12
 
-    _, own, others = _open_pkcs12(data, store)
     found = [each.public_bytes(Encoding.PEM).decode() for each in (own, *others) if each is not None]
     if not found:
         raise BadSetting(f"{_place(store)} has no certificate, expected those of the authorities of clients")
