@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 from confluent_kafka import Consumer, Producer, TopicPartition
 from tests.gateway.scrapes import Scrape, get, scrape
 
@@ -25,9 +26,16 @@ TARGET_LABELS = {"instance", "job"}
 
 
 @pytest.fixture(scope="module")
-def page() -> Iterator[Scrape]:
-    """Of a node on which everything has happened once."""
-    with Broker(http=True, line=True) as broker:
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scrape]:
+    """Of a node on which everything has happened once. It has a listener with TLS too."""
+    store = tmp_path_factory.mktemp("tls") / "node.pem"
+    store.write_bytes(trustme.CA().issue_cert("localhost").private_key_and_cert_chain_pem.bytes())
+    settings = {
+        "listeners": "PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(store),
+    }
+    with Broker(http=True, line=True, settings=settings) as broker:
         producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
         producer.produce("orders", b"x")
         assert producer.flush(30) == 0
