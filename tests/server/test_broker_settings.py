@@ -29,6 +29,9 @@ SHOWN: set[str] = set()
 """The settings that a test here shows."""
 
 ELSEWHERE = {
+    "authorizer.class.name": "tests/server/test_acls.py::test_a_connected_producer_is_denied_and_the_next_one_allowed",
+    "super.users": "tests/cli/test_acl_commands.py::test_a_decision_is_explained",
+    "allow.everyone.if.no.acl.found": "tests/server/test_acls.py::test_what_may_not_be_described_is_not_listed",
     "auto.leader.rebalance.enable": "tests/metadata/test_balancing.py::"
     "test_an_operator_may_want_leaders_to_stay_where_they_are",
     "follower.replication.throttled.rate": "tests/replica/test_fetchers.py::"

@@ -23,6 +23,7 @@ class Root(LazyGroup):
         "groups": LazyCommand("groups:app", "List, describe, reset and delete consumer groups"),
         "transactions": LazyCommand("transactions:app", "List, describe and abort transactions"),
         "configs": LazyCommand("configs:app", "Show and change settings of topics and brokers"),
+        "acls": LazyCommand("acls:app", "List, change and explain ACLs"),
         "reassign": LazyCommand("reassign:app", "Move partitions to other brokers"),
         "quorum": LazyCommand("quorum:app", "Show and change the quorum of controllers"),
         "pipeline": LazyCommand("pipeline:app", "Run, check and watch pipelines on Spark"),

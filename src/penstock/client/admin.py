@@ -79,14 +79,14 @@ def create_topics(
 
     has_defaults = any(BROKER_DEFAULT in (each.partitions, each.replication_factor) for each in topics)
     request = through_kio(Api.CREATE_TOPICS, build, version_min=4 if has_defaults else 1)
-    reply = cluster.ask_controller(request, _worst(lambda reply: reply.topics))
+    reply = cluster.ask_controller(request, worst_code(lambda reply: reply.topics))
     outcomes = []
     for each in reply.topics:
         topic_id = getattr(each, "topic_id", None)
         outcomes.append(
             Outcome(
                 each.name,
-                _error(f"topic {each.name}", each),
+                error_of(f"topic {each.name}", each),
                 None if topic_id is None else topic_id.bytes,
                 getattr(each, "num_partitions", -1),
                 getattr(each, "replication_factor", -1),
@@ -107,9 +107,9 @@ def delete_topics(cluster: Cluster, names: Sequence[str]) -> list[Outcome]:
         return make.DeleteTopicsRequest(topic_names=tuple(names), timeout=_timeout(cluster))
 
     reply = cluster.ask_controller(
-        through_kio(Api.DELETE_TOPICS, build), _worst(lambda reply: reply.responses)
+        through_kio(Api.DELETE_TOPICS, build), worst_code(lambda reply: reply.responses)
     )
-    outcomes = [Outcome(each.name, _error(f"topic {each.name}", each)) for each in reply.responses]
+    outcomes = [Outcome(each.name, error_of(f"topic {each.name}", each)) for each in reply.responses]
     _settle(cluster, [each.name for each in outcomes if each.error is None], is_there=False)
     return outcomes
 
@@ -128,8 +128,8 @@ def create_partitions(cluster: Cluster, counts: Mapping[str, int]) -> list[Outco
         )
 
     request = through_kio(Api.CREATE_PARTITIONS, build)
-    reply = cluster.ask_controller(request, _worst(lambda reply: reply.results))
-    outcomes = [Outcome(each.name, _error(f"topic {each.name}", each)) for each in reply.results]
+    reply = cluster.ask_controller(request, worst_code(lambda reply: reply.results))
+    outcomes = [Outcome(each.name, error_of(f"topic {each.name}", each)) for each in reply.results]
     done = {each.name: counts[each.name] for each in outcomes if each.error is None}
     _settle(cluster, list(done), is_there=True, counts=done)
     return outcomes
@@ -232,7 +232,7 @@ def describe_configs(
 
     reply = _ask_about(cluster, resource, through_kio(Api.DESCRIBE_CONFIGS, build, version_min=1))
     (result,) = reply.results
-    problem = _error(str(resource), result)
+    problem = error_of(str(resource), result)
     if problem is not None:
         raise problem
     return sorted(
@@ -284,9 +284,9 @@ def alter_configs(cluster: Cluster, resource: Resource, changes: Sequence[Config
     if _is_one_broker(resource):
         reply = cluster.ask_node(int(resource.name), request)
     else:
-        reply = cluster.ask_controller(request, _worst(lambda reply: reply.responses))
+        reply = cluster.ask_controller(request, worst_code(lambda reply: reply.responses))
     for each in reply.responses:
-        problem = _error(str(resource), each)
+        problem = error_of(str(resource), each)
         if problem is not None:
             raise problem
     backoff = cluster.backoff(CONFIGS_SETTLE_MS)
@@ -337,7 +337,7 @@ def _timeout(cluster: Cluster) -> timedelta:
     return timedelta(milliseconds=cluster.settings.request_timeout_ms)
 
 
-def _worst(items: Callable[[Any], Any]) -> Callable[[Any], int]:
+def worst_code(items: Callable[[Any], Any]) -> Callable[[Any], int]:
     """The first retriable code of a reply, if all its codes are retriable."""
 
     def code_of(reply: Any) -> int:
@@ -347,6 +347,6 @@ def _worst(items: Callable[[Any], Any]) -> Callable[[Any], int]:
     return code_of
 
 
-def _error(what: str, result: Any) -> BrokerRefused | None:
+def error_of(what: str, result: Any) -> BrokerRefused | None:
     code = int(result.error_code)
     return refused(what, code, getattr(result, "error_message", None)) if code else None
