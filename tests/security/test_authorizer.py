@@ -1,6 +1,7 @@
 """What ACLs allow."""
 
 from itertools import product
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -182,3 +183,39 @@ def test_the_index_finds_every_acl_that_applies(acls: list[Acl]) -> None:
     for principal, host, operation, name in asked:
         expected = looked_up_one_by_one(acls, principal, host, operation, name)
         assert one.allows(principal, host, operation, TOPIC, name) == expected
+
+
+def test_the_cost_of_a_decision_does_not_depend_on_the_length_of_the_name() -> None:
+    """A client may ask for names of 32,767 characters; comparing each of their prefixes took 0.3 s."""
+    one = Authorizer(
+        [acl(ALLOW, Operation.READ, "or", pattern=PREFIXED), acl(DENY, Operation.READ, "orders")]
+    )
+
+    cuts: list[object] = []
+
+    class Name(str):
+        __slots__ = ()
+
+        def __getitem__(self, key: Any) -> str:
+            cuts.append(key)
+            return str.__getitem__(self, key)
+
+    assert one.allows(ALICE, HERE, Operation.READ, TOPIC, Name("or" + "x" * 32_000))
+    assert len(cuts) == 1
+    assert not one.allows(ALICE, HERE, Operation.READ, TOPIC, "o"), "shorter than the prefix"
+
+
+def test_decisions_about_long_names_are_not_remembered() -> None:
+    """The names come from clients, and 100,000 long ones would take gigabytes."""
+    one = Authorizer([acl(ALLOW, Operation.READ)])
+    one.allows(ALICE, HERE, Operation.READ, TOPIC, "x" * authorizers.REMEMBERED_NAME_MAX)
+    one.allows(ALICE, HERE, Operation.READ, TOPIC, "x" * (authorizers.REMEMBERED_NAME_MAX + 1))
+    assert len(one._decisions) == 1
+
+
+def test_whether_any_resource_is_allowed_is_decided_once_for_a_principal() -> None:
+    one = Authorizer([acl(ALLOW, Operation.WRITE), acl(ALLOW, Operation.READ, principal=BOB)])
+    for _ in range(2):
+        assert one.allows_any(ALICE, HERE, Operation.WRITE, TOPIC)
+        assert not one.allows_any(BOB, HERE, Operation.WRITE, TOPIC)
+    assert len(one._any_decisions) == 2

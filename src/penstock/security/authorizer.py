@@ -27,6 +27,10 @@ from penstock.metadata.acls import (
 DECISIONS_MAX: Final = 100_000
 """Decisions that are remembered. Names come from clients, so they are forgotten when there are more."""
 
+REMEMBERED_NAME_MAX: Final = 255
+"""Characters of the longest name with which a decision is remembered. Topics have 249 at most; a client may ask for
+names of 32,767, and many of those would take gigabytes."""
+
 _IMPLIED_BY: Final = {
     Operation.DESCRIBE: frozenset(
         (Operation.DESCRIBE, Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER)
@@ -63,13 +67,21 @@ class Authorizer:
                 self._prefixed[acl.resource_type][acl.resource_name].append(acl)
             else:
                 self._literal[acl.resource_type, acl.resource_name].append(acl)
+        self._prefix_lengths = {
+            kind: sorted({len(each) for each in prefixes}, reverse=True)
+            for kind, prefixes in self._prefixed.items()
+        }
+        """Of the prefixes in ACLs, so that a long name costs no more than a short one."""
         self._decisions: dict[tuple[str, str, Operation, AclResourceType, str], bool] = {}
+        self._any_decisions: dict[tuple[str, str, Operation, AclResourceType], bool] = {}
 
     def with_acls(self, acls: Iterable[Acl]) -> "Authorizer":
         return Authorizer(acls, self.super_users, allows_without_acl=self._allows_without_acl)
 
     def allows(self, principal: str, host: str, operation: Operation, on: AclResourceType, name: str) -> bool:
         key = principal, host, operation, on, name
+        if len(name) > REMEMBERED_NAME_MAX:
+            return self.decide(*key).is_allowed
         allowed = self._decisions.get(key)
         if allowed is None:
             if len(self._decisions) >= DECISIONS_MAX:
@@ -105,12 +117,22 @@ class Authorizer:
             yield from self._literal.get((on, ANY_NAME), ())
         prefixed = self._prefixed.get(on)
         if prefixed:
-            for end in range(len(name), 0, -1):
-                yield from prefixed.get(name[:end], ())
+            for length in self._prefix_lengths[on]:
+                if length <= len(name):
+                    yield from prefixed.get(name[:length], ())
 
     def allows_any(self, principal: str, host: str, operation: Operation, on: AclResourceType) -> bool:
         """Whether the principal may do this with some resource of a type (KIP-679): an ACL allows it for a name or
         prefix, and none denies it for all names that fit."""
+        key = principal, host, operation, on
+        allowed = self._any_decisions.get(key)
+        if allowed is None:
+            if len(self._any_decisions) >= DECISIONS_MAX:
+                self._any_decisions.clear()
+            allowed = self._any_decisions[key] = self._decide_any(*key)
+        return allowed
+
+    def _decide_any(self, principal: str, host: str, operation: Operation, on: AclResourceType) -> bool:
         if principal in self.super_users:
             return True
         allowed: list[Acl] = []
