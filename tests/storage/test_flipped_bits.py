@@ -6,7 +6,7 @@ import pytest
 from tests.planting import plant
 from tests.storage.world import EVERYTHING, NOW_MS, SMALL, P, append, make_batch, open_small
 
-from penstock.records import HEADER_BYTES, iter_batches
+from penstock.records import HEADER_BYTES, end_txn_marker, iter_batches
 from penstock.records.batch import LENGTH_AT
 from penstock.storage.directory import LogDirectory, open_directory
 from penstock.storage.errors import CorruptLog
@@ -120,6 +120,27 @@ def test_a_damaged_log_is_cut_off_where_the_damage_begins(disk: MemoryDisk, wher
     assert len(read_all(log)) == 4
     append(log, make_batch(2))
     assert read_all(log)[-1] == 6
+
+
+@pytest.mark.parametrize("back", [1, 3])
+def test_a_truncation_decides_nothing_by_a_damaged_marker(disk: MemoryDisk, back: int) -> None:
+    """It replays producers up to its end: the marker that ended a transaction there must be what was written."""
+    directory = opened(disk)
+    log = directory.create(P, now_ms=NOW_MS)
+    first = append(log, make_batch(2, producer=(10, 0, 0), transactional=True))
+    marker = append(log, bytearray(end_txn_marker(10, 0, False, 0, NOW_MS)), marker=True)
+    for number in range(3):
+        append(log, make_batch(2, fill=number))
+    directory.registered(7)
+    directory.close()
+    flip(disk, len(first) + len(marker) - back)
+    log = opened(disk).logs[P]
+    with pytest.raises(CorruptLog, match="CRC mismatch"):
+        log.truncate(7)
+    assert log.is_damaged
+    assert log.log_end == 9
+    assert log.cut_damage() == 2
+    assert log.producers.ongoing == {0: 10}
 
 
 def test_a_log_that_begins_anew_is_not_damaged_any_more(disk: MemoryDisk) -> None:

@@ -77,6 +77,8 @@ class FailingDisk:
         """Stops replicating a partition."""
         self.resume: Callable[[TopicPartition], None] = lambda _: None
         """Replicates a partition again."""
+        self.mend: Callable[[Partition], None] = lambda _: None
+        """Truncates a damaged replica, if it is out of the ISR."""
         self._world = world
         self._lane = lane
         self._directory = directory
@@ -224,6 +226,9 @@ class FailingDisk:
     def _make_trial(self) -> None:
         self._trial = None
         now_ms = self._now_ms()
+        for replica, each in list(self._replicas.items()):
+            if each.is_suspended and replica.log.is_damaged:
+                self.mend(replica)
         due = [
             replica
             for replica, each in self._replicas.items()

@@ -30,7 +30,7 @@ from penstock.replica.fetch_session import FetchSession
 from penstock.replica.follower_replica import FollowerReplica, LogRange, TopicIdPartition
 from penstock.replica.leader_log_range import leader_log_range
 from penstock.replica.partition import Partition
-from penstock.storage import StorageError
+from penstock.storage import CorruptLog, StorageError
 from penstock.wire import Api, EpochEndOffset, FetchRequest, FetchResult
 from penstock.wire.fetch_client import FetchResponse, fetch_body, read_fetch_response
 from penstock.wire.request import Request
@@ -175,7 +175,9 @@ class Fetcher:
         """Have a partition back off; if its disk failed, until `resume`."""
         self._fetchers.failures += 1
         replica.failed(error)
-        if isinstance(error, StorageError) and not replica.waits_for_disk:
+        if isinstance(error, CorruptLog):
+            replica.partition.damage_found()
+        elif isinstance(error, StorageError) and not replica.waits_for_disk:
             replica.partition.disk_failed(UNWRITABLE)
         if not replica.waits_for_disk:
             self._pause(replica, self._backoff_ms(replica.errors))

@@ -115,6 +115,7 @@ class Replicas:
                 world, self.lane, directory, controller, node_id, broker_epoch, lambda: self._image
             )
             self.failing_disk.suspend, self.failing_disk.resume = self._suspend, self._resume
+            self.failing_disk.mend = self._mend_spare
             self.isr_changes.failing = self.failing_disk
         self.gone = Traffic()
         """Traffic of partitions that are no longer here: counters of a node never decrease."""
@@ -385,6 +386,12 @@ class Replicas:
             return
         if self.failing_disk is not None:
             self.failing_disk.mended(partition)
+
+    def _mend_spare(self, partition: Partition) -> None:
+        """Mend a follower that was out of the ISR already when the damage was found."""
+        placed = self._image.partition(partition.topic, partition.number)
+        if placed is not None and not partition.is_leader and self._is_spare(placed):
+            self._mend(partition, placed)
 
     def _serve(self, partition: Partition, rules: TopicRules) -> None:
         """Make a partition available to clients, and replicate it if another broker leads."""

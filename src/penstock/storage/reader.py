@@ -215,9 +215,13 @@ class LogReader:
         return producers
 
     def producers_in(self, segments: SegmentList, index: int, position: int, end: Offset) -> Producers:
-        """Producer state at a position within a segment, where it has the offset `end`."""
+        """Producer state at a position within a segment, where it has the offset `end`. Raises `CorruptLog` if a
+        transaction marker on the way is damaged."""
         producers = self._producers_at(segments, index)
-        for _, batch in scan_batches(segments[index].file(), 0, position):
+        file = segments[index].file()
+        for at, batch in scan_batches(file, 0, position):
+            if batch.is_control and not batch.crc_valid():
+                raise CorruptLog(file.path, at, "CRC mismatch")
             producers.apply(batch)
         producers.end_offset = end
         return producers

@@ -79,6 +79,9 @@ def _cut_at(log: "Log", keep: int, position: int, end: Offset) -> Offset:
     try:
         fresh = _shortened(log, segment, position, end)
         producers = log.reader.producers_in(log.segments, keep, position, end)
+    except CorruptLog as error:
+        log.reader.note_damage(error)
+        raise
     except OSError as error:
         raise StorageError(f"cannot truncate {log.directory}: {error.strerror or error}") from error
     _lower_points(log, RecoveryPoint(end, segment.base_offset, position))
