@@ -1,6 +1,7 @@
 """A node with a SASL listener: who gets in, what those outside can do, and what they cost."""
 
 import logging
+import struct
 from typing import Any
 
 import pytest
@@ -13,7 +14,8 @@ from penstock.handlers.sasl import LOGIN_MS_MAX
 from penstock.metadata.scram import ScramMechanism, salted_password
 from penstock.server.config import NodeConfig, config_from
 from penstock.server.connections import LOGIN_BYTES_MAX
-from penstock.wire import Api, request_module, write_request
+from penstock.wire import KAFKA_RANGES, Api, request_module, write_request
+from penstock.wire.primitives import uvarint
 
 PASSWORD = "planted-s3cret"
 JAAS = "listener.name.outside.plain.sasl.jaas.config"
@@ -207,6 +209,24 @@ def test_a_frame_before_the_log_in_is_small() -> None:
     client.feed((100_000).to_bytes(4, "big"))
     made.world.advance(10)
     assert not is_closed(client), "after it, requests are as large as anywhere"
+
+
+@pytest.mark.parametrize("api", [Api.API_VERSIONS, Api.SASL_AUTHENTICATE])
+@pytest.mark.parametrize("of_header", [True, False])
+def test_a_frame_full_of_tagged_fields_is_refused_unread(api: Api, of_header: bool) -> None:
+    """Half a megabyte of them held up the broker for a second."""
+    made = node()
+    client = made.client("OUTSIDE")
+    if api is Api.SASL_AUTHENTICATE:
+        handshake(client)
+    many = uvarint(100_000) + b"".join(uvarint(tag) + b"\0" for tag in range(100_000))
+    header, body = (many, b"") if of_header else (b"\0", b"\2a\2b" if api is Api.API_VERSIONS else b"\2a")
+    version = KAFKA_RANGES[api].max
+    frame = struct.pack(">hhih", api, version, 1, -1) + header + body + many
+    client.feed(len(frame).to_bytes(4, "big") + frame)
+    made.world.advance(1000)
+    assert client.reply() is None
+    assert is_closed(client)
 
 
 def test_a_client_that_does_not_log_in_is_closed_in_time() -> None:

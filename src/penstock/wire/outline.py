@@ -17,7 +17,7 @@ from types import NoneType, UnionType
 from typing import Any, Final, TypeAlias, Union, get_args, get_origin
 
 from .errors import MalformedRequest
-from .primitives import INT16, INT32, read_uvarint, too_long, uvarint
+from .primitives import INT16, INT32, read_tag_count, read_uvarint, too_long, uvarint
 
 _FIXED_BYTES: Final = {
     "bool": 1,
@@ -44,7 +44,7 @@ class Survey:
     __slots__ = ("cuts", "items_left")
 
     items_left: int
-    """Items that the message's arrays may still have."""
+    """Items that the message's arrays, and tagged fields that its structures may still have."""
     cuts: list[tuple[int, int, bytes]]
     """Replacements, as bytes for a range from start to stop, that remove unknown tagged fields."""
 
@@ -229,7 +229,10 @@ def _tags(known: dict[int, Walk]) -> Walk:
         if frame[at] == 0:
             return at + 1
         count_at = at
-        count, at = read_uvarint(frame, at)
+        count, at = read_tag_count(frame, at)
+        survey.items_left -= count
+        if survey.items_left < 0:
+            raise MalformedRequest(f"{count} tagged fields at byte {at} take the message past its limit")
         first_at = at
         unknown = []
         for _ in range(count):

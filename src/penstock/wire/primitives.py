@@ -32,6 +32,10 @@ REQUEST_ITEMS_MAX: Final = 2**18
 some 50 MB of objects. Without it a frame of `socket.request.max.bytes`, full of topics of three bytes each,
 would become gigabytes of them."""
 
+TAGS_MAX: Final = 64
+"""Tagged fields of one structure; none of Kafka's has ten. Without it a frame of two bytes for each field, also of a
+client that has not logged in, would hold up the broker for seconds."""
+
 TopicKey: TypeAlias = str | bytes
 """A topic as the client identifies it: by name, or by the 16 bytes of its id.
 
@@ -126,9 +130,19 @@ def read_string(frame: memoryview, at: int, flexible: bool) -> tuple[str, int]:
     return text, at
 
 
+def read_tag_count(frame: memoryview, at: int) -> tuple[int, int]:
+    """The number of tagged fields that follow."""
+    count, at = read_uvarint(frame, at)
+    if count > TAGS_MAX:
+        raise MalformedRequest(
+            f"a structure before byte {at} has {count} tagged fields, expected at most {TAGS_MAX}"
+        )
+    return count, at
+
+
 def skip_tags(frame: memoryview, at: int) -> int:
     """The position after the tagged fields, whatever they are."""
-    count, at = read_uvarint(frame, at)
+    count, at = read_tag_count(frame, at)
     for _ in range(count):
         _, at = read_uvarint(frame, at)
         size, at = read_uvarint(frame, at)
@@ -140,7 +154,7 @@ def skip_tags(frame: memoryview, at: int) -> int:
 
 def read_tags(frame: memoryview, at: int) -> tuple[dict[int, tuple[int, int]], int]:
     """The range of each tagged field, by tag, and the position after all."""
-    count, at = read_uvarint(frame, at)
+    count, at = read_tag_count(frame, at)
     found = {}
     for _ in range(count):
         tag, at = read_uvarint(frame, at)

@@ -47,7 +47,7 @@ class PlainExchange:
 
     def evaluate(self, token: bytes, *, is_latest: bool) -> Verdict:
         """As Kafka reads it: bytes that are no UTF-8 are replaced, and what follows a third NUL is ignored."""
-        parts = token.decode("utf-8", "replace").split("\0")
+        parts = token.decode("utf-8", "replace").split("\0", 3)
         on_behalf_of, user, password = (*parts, "", "", "")[:3]
         if not user or not password:
             return Refused("the client sent no user name or no password")
