@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.metadata.acls import Acl, AclResourceType, Operation, PatternType, Permission
+from penstock.metadata.maps import FrozenMap
 from penstock.security import authorizer as authorizers
 from penstock.security.authorizer import Authorizer
 
@@ -219,3 +220,32 @@ def test_whether_any_resource_is_allowed_is_decided_once_for_a_principal() -> No
         assert one.allows_any(ALICE, HERE, Operation.WRITE, TOPIC)
         assert not one.allows_any(BOB, HERE, Operation.WRITE, TOPIC)
     assert len(one._any_decisions) == 2
+
+
+ACLS = st.builds(
+    Acl,
+    st.sampled_from((TOPIC, GROUP)),
+    st.sampled_from(("*", "o", "or", "orders")),
+    st.sampled_from((LITERAL, PREFIXED)),
+    st.sampled_from((ALICE, "User:*")),
+    st.just("*"),
+    st.sampled_from((Operation.READ, Operation.ALL)),
+    st.sampled_from((ALLOW, DENY)),
+)
+
+
+@given(st.lists(st.dictionaries(st.integers(0, 20), ACLS, max_size=8), min_size=2, max_size=4))
+def test_an_authorizer_of_changed_acls_decides_as_a_new_one(sets: list[dict[int, Acl]]) -> None:
+    """It is made from the ACLs that differ. The one before it stays as it was."""
+    changed = [Authorizer(())]
+    for acls in sets:
+        changed.append(changed[-1].with_acls(FrozenMap(acls)))
+    for acls, one in zip(({}, *sets), changed, strict=True):
+        fresh = Authorizer(acls.values())
+        for on, name in product((TOPIC, GROUP), ("o", "or", "orders", "x")):
+            asked = ALICE, HERE, Operation.READ, on, name
+            assert one.decide(*asked).is_allowed == fresh.decide(*asked).is_allowed
+            assert one.decide(*asked).reason[:20] == fresh.decide(*asked).reason[:20]
+        assert one.allows_any(ALICE, HERE, Operation.READ, TOPIC) == fresh.allows_any(
+            ALICE, HERE, Operation.READ, TOPIC
+        )

@@ -9,9 +9,8 @@
 An authorizer is immutable: another set of ACLs is another authorizer. It remembers its decisions.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from penstock.metadata.acls import (
     ANY_HOST,
@@ -23,6 +22,7 @@ from penstock.metadata.acls import (
     PatternType,
     Permission,
 )
+from penstock.metadata.maps import FrozenMap
 
 DECISIONS_MAX: Final = 100_000
 """Decisions that are remembered. Names come from clients, so they are forgotten when there are more."""
@@ -37,6 +37,9 @@ _IMPLIED_BY: Final = {
     ),
     Operation.DESCRIBE_CONFIGS: frozenset((Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS)),
 }
+
+
+_NONE: Final[dict[Any, Acl]] = {}
 
 
 class Decision(NamedTuple):
@@ -60,23 +63,62 @@ class Authorizer:
     ) -> None:
         self.super_users = super_users
         self._allows_without_acl = allows_without_acl
-        self._literal: dict[tuple[AclResourceType, str], list[Acl]] = defaultdict(list)
-        self._prefixed: dict[AclResourceType, dict[str, list[Acl]]] = defaultdict(lambda: defaultdict(list))
-        for acl in acls:
-            if acl.pattern_type is PatternType.PREFIXED:
-                self._prefixed[acl.resource_type][acl.resource_name].append(acl)
-            else:
-                self._literal[acl.resource_type, acl.resource_name].append(acl)
-        self._prefix_lengths = {
-            kind: sorted({len(each) for each in prefixes}, reverse=True)
-            for kind, prefixes in self._prefixed.items()
-        }
-        """Of the prefixes in ACLs, so that a long name costs no more than a short one."""
+        self.acls: FrozenMap[Any, Acl] = FrozenMap()
+        """By their ids."""
+        self._literal: dict[tuple[AclResourceType, str], dict[Any, Acl]] = {}
+        self._prefixed: dict[AclResourceType, dict[str, dict[Any, Acl]]] = {}
+        self._prefix_lengths: dict[AclResourceType, list[int]] = {}
+        """Of the prefixes in ACLs, the longest first, so that a long name costs no more than a short one."""
         self._decisions: dict[tuple[str, str, Operation, AclResourceType, str], bool] = {}
         self._any_decisions: dict[tuple[str, str, Operation, AclResourceType], bool] = {}
+        self._change_to(FrozenMap(dict(enumerate(acls))))
 
-    def with_acls(self, acls: Iterable[Acl]) -> "Authorizer":
-        return Authorizer(acls, self.super_users, allows_without_acl=self._allows_without_acl)
+    def with_acls(self, acls: FrozenMap[Any, Acl]) -> "Authorizer":
+        """The authorizer by another set of ACLs. It takes the time of those that differ: there may be 100,000."""
+        other = Authorizer((), self.super_users, allows_without_acl=self._allows_without_acl)
+        other.acls = self.acls
+        other._literal = self._literal.copy()
+        other._prefixed = {kind: prefixes.copy() for kind, prefixes in self._prefixed.items()}
+        other._change_to(acls)
+        return other
+
+    def _change_to(self, acls: FrozenMap[Any, Acl]) -> None:
+        """While it is made. Dicts that another authorizer may have too are copied before they change."""
+        own: dict[int, dict[Any, Acl]] = {}
+
+        def alike(acl: Acl) -> dict[Any, Acl]:
+            """The ACLs with the same resource pattern."""
+            table, key = self._place(acl)
+            held = table.get(key)
+            if held is None or id(held) not in own:
+                held = table[key] = {} if held is None else held.copy()
+                own[id(held)] = held
+            return held
+
+        before, self.acls = self.acls, acls
+        if not before:
+            for acl_id, acl in acls.entries():
+                alike(acl)[acl_id] = acl
+        else:
+            for acl_id in before.differing(acls):
+                old, new = before.get(acl_id), acls.get(acl_id)
+                if old is not None:
+                    rest = alike(old)
+                    del rest[acl_id]
+                    if not rest:
+                        table, key = self._place(old)
+                        del table[key]
+                if new is not None:
+                    alike(new)[acl_id] = new
+        self._prefix_lengths = {
+            kind: sorted(set(map(len, prefixes)), reverse=True) for kind, prefixes in self._prefixed.items()
+        }
+
+    def _place(self, acl: Acl) -> tuple[dict[Any, dict[Any, Acl]], Any]:
+        """Where the ACLs with the same resource pattern are: a dict, and the key in it."""
+        if acl.pattern_type is PatternType.PREFIXED:
+            return self._prefixed.setdefault(acl.resource_type, {}), acl.resource_name
+        return self._literal, (acl.resource_type, acl.resource_name)
 
     def allows(self, principal: str, host: str, operation: Operation, on: AclResourceType, name: str) -> bool:
         key = principal, host, operation, on, name
@@ -112,14 +154,14 @@ class Authorizer:
         return Decision(self._allows_without_acl, f"the resource has no ACL, and {setting}")
 
     def _of_resource(self, on: AclResourceType, name: str) -> Iterator[Acl]:
-        yield from self._literal.get((on, name), ())
+        yield from self._literal.get((on, name), _NONE).values()
         if name != ANY_NAME:
-            yield from self._literal.get((on, ANY_NAME), ())
+            yield from self._literal.get((on, ANY_NAME), _NONE).values()
         prefixed = self._prefixed.get(on)
         if prefixed:
             for length in self._prefix_lengths[on]:
                 if length <= len(name):
-                    yield from prefixed.get(name[:length], ())
+                    yield from prefixed.get(name[:length], _NONE).values()
 
     def allows_any(self, principal: str, host: str, operation: Operation, on: AclResourceType) -> bool:
         """Whether the principal may do this with some resource of a type (KIP-679): an ACL allows it for a name or
@@ -155,9 +197,9 @@ class Authorizer:
     def _of_type(self, on: AclResourceType) -> Iterator[Acl]:
         for (kind, _), acls in self._literal.items():
             if kind is on:
-                yield from acls
+                yield from acls.values()
         for acls in self._prefixed.get(on, {}).values():
-            yield from acls
+            yield from acls.values()
 
 
 _SOME_NAME: Final = "hardcode"

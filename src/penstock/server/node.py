@@ -339,7 +339,7 @@ class Node:
         """Apply the committed image, then release the requests that wait for it."""
         self._control_plane.committed(high_watermark)
         if not self._is_up_to_date():
-            self._authorize_by(self._at_controller.image, self._image)
+            self._authorize_by(self._image)
             self._at_controller.image = self._image
             self._control_plane.advanced(high_watermark)
             return
@@ -350,7 +350,7 @@ class Node:
         context = self.context
 
         def acted() -> None:
-            self._authorize_by(old, new)
+            self._authorize_by(new)
             context.image = self._at_controller.image = new
             context.metadata_end = high_watermark
             context.groups.follow(new, changed)
@@ -363,11 +363,11 @@ class Node:
 
         context.replicas.apply(new, changed, acted, deleted)
 
-    def _authorize_by(self, old: ClusterImage, new: ClusterImage) -> None:
-        """From now on the ACLs of another image decide."""
+    def _authorize_by(self, image: ClusterImage) -> None:
+        """From now on the ACLs of this image decide."""
         authorizer = self._at_controller.authorizer
-        if authorizer is not None and old.acls is not new.acls:
-            authorizer = authorizer.with_acls(new.acls.values())
+        if authorizer is not None and authorizer.acls is not image.acls:
+            authorizer = authorizer.with_acls(image.acls)
             self.context.authorizer = self._at_controller.authorizer = authorizer
 
     def _is_up_to_date(self) -> bool:
