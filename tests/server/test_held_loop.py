@@ -239,6 +239,8 @@ BOUNDED_ELSEWHERE: dict[Api, str] = {
     Api.LIST_TRANSACTIONS: "the transactions of a coordinator",
     Api.CREATE_PARTITIONS: "sliced as CreateTopics is",
     Api.ELECT_LEADERS: "a controller's decision, in one piece: see docs/decisions/0020",
+    Api.SASL_HANDSHAKE: "one mechanism",
+    Api.SASL_AUTHENTICATE: "one token: see sasl.server.max.receive.size",
     Api.DESCRIBE_ACLS: "as large as the cluster has ACLs",
     Api.CREATE_ACLS: "a controller's decision, in one piece, of 10,000 ACLs at most",
     Api.DELETE_ACLS: "a controller's decision, in one piece, of 10,000 ACLs at most",

@@ -139,7 +139,7 @@ def test_the_scenarios_of_the_default_seeds_have_everything_in_them() -> None:
     assert {each.acks for one in drawn for each in one.producers} == {0, 1, -1}
     together = [each.coordination for each in drawn if each.coordination.members]
     assert {each.is_consumer_protocol for one in together for each in one.members} == {True, False}
-    assert {each.is_version_2 for one in together for each in one.transactional} == {True, False}
+    assert {each.txn.is_version_2 for one in together for each in one.transactional} == {True, False}
 
 
 def test_a_failure_says_how_to_see_it_again() -> None:

@@ -139,7 +139,7 @@ def test_the_scenarios_of_the_default_seeds_have_everything_in_them() -> None:
     assert any("flush.messages" in topic.configs for scenario in scenarios for topic in scenario.topics)
     together = [scenario.coordination for scenario in scenarios]
     assert {each.is_consumer_protocol for one in together for each in one.members} == {True, False}
-    assert {each.is_version_2 for one in together for each in one.transactional} == {True, False}
-    assert {each.is_shared for one in together for each in one.transactional} == {True, False}
-    assert {each.is_version_2 for one in together for each in one.workers} == {True, False}
+    assert {each.txn.is_version_2 for one in together for each in one.transactional} == {True, False}
+    assert {each.txn.is_shared for one in together for each in one.transactional} == {True, False}
+    assert {each.txn.is_version_2 for one in together for each in one.workers} == {True, False}
     assert any(scenario.has_disk_faults and scenario.coordination.workers for scenario in scenarios)
