@@ -258,6 +258,28 @@ def test_partial_frames_of_clients_that_have_not_logged_in_are_bounded_together(
     assert memory.total == 0
 
 
+def test_what_follows_a_failed_log_in_is_bounded_with_the_partial_frames() -> None:
+    """It is held until the refusal is sent, and does not count as memory of those who have logged in."""
+    made = node()
+    memory = made.node._connections.login_memory
+    users_memory = made.node._tick.memory
+    crowd = [made.client("OUTSIDE") for _ in range(100)]
+    more = ((400_000).to_bytes(4, "big") + bytes(400_000))[:60_000]
+    for client in crowd:
+        handshake(client)
+    for client in crowd:
+        client.ask(Api.SASL_AUTHENTICATE, 2, auth_bytes=b"\0alice\0wrong")
+        for _ in range(0 if is_closed(client) else 6):
+            client.feed(more)
+        assert memory.total <= LOGIN_BYTES_MAX
+    assert any(is_closed(client) for client in crowd)
+    assert not users_memory.total
+    made.world.advance(1000)
+    for client in crowd:
+        client.connection.connection_lost(None)
+    assert memory.total == 0
+
+
 def test_failed_log_ins_are_logged_in_few_lines_and_without_secrets(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     made = node()

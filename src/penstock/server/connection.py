@@ -342,7 +342,7 @@ class Connection(asyncio.BufferedProtocol):
             kept += self._out_bytes
         if self._partial is not None:
             kept += len(self._partial)
-        if self._held is not None:
+        if self._held is not None and self._login_memory is None:
             kept += len(self._held)
         if self._pause & Pause.NOT_READING and self._transport is not None:
             kept += max(self._written_bytes, self._transport.get_write_buffer_size())
@@ -370,6 +370,11 @@ class Connection(asyncio.BufferedProtocol):
         )
 
     def _hold(self, data: memoryview) -> None:
+        if self._login_memory is not None and not self._login_memory.holds(
+            self, len(data) + (0 if self._held is None else len(self._held))
+        ):
+            self.abort()
+            return
         if self._held is None:
             self._held = bytearray(data)
         else:
@@ -398,6 +403,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._is_held_back:
             self._held = held
             return
+        if self._login_memory is not None:
+            self._login_memory.holds(self, 0)
         self._tick.begin()
         self._take(memoryview(held), len(held))
         if self._held is None:

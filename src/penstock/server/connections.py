@@ -28,8 +28,8 @@ IDLE_LOOKS: Final = 4
 """Checks per idle timeout; so a connection may be idle up to a quarter longer."""
 
 LOGIN_BYTES_MAX: Final = 16 << 20
-"""Bytes of partial frames of all connections that have not logged in. A frame of a log-in has some hundred bytes and
-arrives in one piece, so only hostile clients come near."""
+"""Bytes of partial and held frames of all connections that have not logged in. A frame of a log-in has some hundred
+bytes and arrives in one piece, so only hostile clients come near."""
 
 UNFINISHED_LOOK_MS: Final = 5000
 """Interval of checks for partial requests."""
@@ -43,7 +43,7 @@ Client: TypeAlias = Connection | DoorConnection
 
 
 class LoginMemory:
-    """Bounds the partial frames of connections that have not logged in; they count apart from those of users."""
+    """Bounds the frames that connections keep before they have logged in; they count apart from those of users."""
 
     __slots__ = ("_held", "total")
 
