@@ -211,5 +211,9 @@ def _text(key: str) -> str:
 def _commit(gateway: Any, request: Request) -> Steps[Response]:
     query = request.query
     asked = Commit(query["group"], query["consumer"], query["topic"], query["partition"], query["offset"])
-    yield from at_coordinator(gateway.context, request.session, asked, gateway.members.commit)
+    moved = f"the coordinator of group {asked.group!r} moved before it answered"
+    in_doubt = f"{moved}: offset {asked.offset} may have been committed"
+    yield from at_coordinator(
+        gateway.context, request.session, asked, gateway.members.commit, in_doubt=in_doubt
+    )
     return json(CommitResponse())

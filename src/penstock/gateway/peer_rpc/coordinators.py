@@ -31,9 +31,15 @@ def coordinator_of(context: Context, group: str) -> int | None:
 
 
 def at_coordinator(
-    context: Context, session: Session, asked: Any, here: Callable[[Session, Any], Steps[T]], wait_ms: int = 0
+    context: Context,
+    session: Session,
+    asked: Any,
+    here: Callable[[Session, Any], Steps[T]],
+    wait_ms: int = 0,
+    in_doubt: str | None = None,
 ) -> Steps[T]:
-    """Call `here` if this broker coordinates the group of the request; otherwise send it to the coordinator."""
+    """Call `here` if this broker coordinates the group of the request; otherwise send it to the coordinator.
+    `in_doubt` is that of `retry_while_moving`."""
 
     def attempt() -> Steps[T]:
         broker_id = coordinator_of(context, asked.group)
@@ -44,7 +50,7 @@ def at_coordinator(
         )
         return answer
 
-    return retry_while_moving(context, attempt)
+    return retry_while_moving(context, attempt, in_doubt)
 
 
 def ask_group(context: Context, group: str, request: Request) -> Steps[Any]:

@@ -40,14 +40,24 @@ def is_alone(context: Context) -> bool:
     return len(context.image.brokers) <= 1
 
 
-def retry_while_moving(context: Context, attempt: Callable[[], Steps[T]]) -> Steps[T]:
-    """Retry while the attempt fails with a `RETRIABLE` error, for at most `PATIENCE_MS`."""
+def retry_while_moving(
+    context: Context, attempt: Callable[[], Steps[T]], in_doubt: str | None = None
+) -> Steps[T]:
+    """Retry while the attempt fails with a `RETRIABLE` error, for at most `PATIENCE_MS`.
+
+    Such an attempt may have taken effect. For attempts that change something, `in_doubt` is the message of the error
+    if a later one is refused: the refusal alone would say that nothing was changed.
+    """
     world = context.world
     until_ms = world.now_ms() + PATIENCE_MS
+    has_retried = False
     while True:
         try:
             return (yield from attempt())
         except KafkaError as error:
             if error.code not in RETRIABLE or is_alone(context) or world.now_ms() >= until_ms:
+                if has_retried and in_doubt is not None and error.code not in RETRIABLE:
+                    raise KafkaError(in_doubt, ErrorCode.REQUEST_TIMED_OUT) from error
                 raise
+            has_retried = True
         yield sleep(world, RETRY_MS)
