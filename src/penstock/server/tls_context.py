@@ -67,7 +67,7 @@ def load(config: TlsConfig) -> Loaded:
         ssl.TLSVersion.TLSv1_3 if "TLSv1.3" in config.versions else ssl.TLSVersion.TLSv1_2
     )
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
-    context.num_tickets = 0  # a resumed session would skip the check of the client's certificate
+    context.num_tickets = 0  # TLS 1.3: a resumed session would skip the check of the client's certificate
     if config.suites:
         _set_suites(context, config)
     _load_key(context, material, config.key_store)

@@ -5,8 +5,9 @@
 
 The password does not travel. The proof shows that the client knows it, the signature that the server knows the user.
 
-An unknown user gets a challenge too, with a salt that stays the same for that name, and is refused by its proof: so a
-client cannot find out which users exist, and both cost the same. Proofs are compared in constant time.
+An unknown user gets a challenge too, with a salt that stays the same for that name, and is refused by its proof; both
+cost the same. So a stranger cannot tell which users exist, unless it knows the cluster's id, from which those salts
+follow, or the length of real ones. Proofs are compared in constant time.
 
 The first token is answered by the controller's latest committed metadata, if it can be had, so that a user that was
 just created or changed can log in, and one that was just removed cannot. Where that is not certain, or the user
