@@ -9,6 +9,8 @@ from tests.handlers.members import Groups
 
 from penstock.handlers.support.context import Session
 from penstock.handlers.support.response_fields import client_host
+from penstock.metadata.acls import Acl, AclResourceType, Operation, PatternType, Permission
+from penstock.security.authorizer import Authorizer
 from penstock.wire import Api
 
 LEAVING = -1
@@ -109,6 +111,21 @@ def test_topics_may_be_subscribed_to_by_expression() -> None:
     assert topic.topic_id == scene.topic_id("u1")
     refused = join(scene, "two", subscribed_topic_names=None, subscribed_topic_regex="(")
     assert refused.error_code.value == 128  # INVALID_REGULAR_EXPRESSION
+
+
+def test_an_expression_needs_describe_on_every_topic() -> None:
+    """An assignment has the ids of all topics that match."""
+    scene = Groups()
+    described = Acl(
+        AclResourceType.TOPIC, "t", PatternType.LITERAL, "User:*", "*", Operation.DESCRIBE, Permission.ALLOW
+    )
+    group = described._replace(
+        resource_type=AclResourceType.GROUP, resource_name="g", operation=Operation.READ
+    )
+    scene.node.node.context.authorizer = Authorizer((described, group))
+    assert join(scene, "one", subscribed_topic_names=["t"]).error_code.value == 0
+    refused = join(scene, "one", subscribed_topic_names=None, subscribed_topic_regex="u.*")
+    assert refused.error_code.value == 29  # TOPIC_AUTHORIZATION_FAILED
 
 
 def test_without_the_feature_clients_are_sent_to_the_classic_protocol() -> None:

@@ -120,7 +120,7 @@ def test_nodes_without_a_fault_pass(scenario: Scenario) -> None:
 def test_an_acknowledgement_before_the_isr_has_it_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """The high watermark is the leader's own log end."""
     plant(monkeypatch, Isr.committed_end, lambda _, log_end, *__: log_end)
-    assert_caught(BUSY, first=3, by=AckedNotLost)
+    assert_caught(BUSY, first=10, by=AckedNotLost)
 
 
 @pytest.mark.long
@@ -142,7 +142,7 @@ def test_a_follower_that_counts_before_it_has_synced_is_caught(monkeypatch: pyte
         then([])
 
     plant(monkeypatch, FollowerSyncs.written, at_once)
-    assert_caught(SYNCED, first=21, by=AckedNotLost)
+    assert_caught(SYNCED, first=25, by=AckedNotLost)
 
 
 @pytest.mark.long
@@ -236,7 +236,7 @@ def test_followers_that_do_not_remember_producers_are_caught(monkeypatch: pytest
             plant(monkeypatch, apply, apply)
 
     plant(monkeypatch, Log.stage_replicated, stage_and_forget)
-    assert_caught(BUSY, first=7, by=NoDuplicate)
+    assert_caught(BUSY, first=12, by=NoDuplicate)
 
 
 # -- the quorum ---------------------------------------------------------------------------------------------

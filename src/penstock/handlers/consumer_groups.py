@@ -66,6 +66,11 @@ def _refused(context: Context, call: Call) -> ErrorCode:
     for name in request.subscribed_topic_names or ():
         if not context.authorize(session, Operation.DESCRIBE, AclResourceType.TOPIC, name):
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    if getattr(request, "subscribed_topic_regex", None) and not all(
+        context.authorize(session, Operation.DESCRIBE, AclResourceType.TOPIC, name)
+        for name in context.image.topics
+    ):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED  # an assignment has the ids of all topics that match
     return ErrorCode.NONE
 
 
