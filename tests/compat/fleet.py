@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any
 
 PROGRAM = (sys.executable, "-m", "tests.compat.worker")
-WAIT_S_MAX = 90.0
+WAIT_S_MAX = 180.0
 
 
 class Slot:
