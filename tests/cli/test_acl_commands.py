@@ -56,6 +56,17 @@ def test_a_decision_is_explained(shell: Shell) -> None:
     assert "super user" in shell("acls", "explain", "root", "alter", "cluster")
 
 
+def test_an_open_broker_is_explained_as_it_decides(
+    penstock: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"authorizer.class.name": STANDARD, "allow.everyone.if.no.acl.found": "true"}
+    with Broker(settings=settings) as broker:
+        said = Shell(penstock, broker.bootstrap, monkeypatch)(
+            "acls", "explain", "bob", "read", "topic", "orders"
+        )
+    assert said == "allowed: the resource has no ACL, and allow.everyone.if.no.acl.found is true\n"
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

@@ -397,3 +397,18 @@ def test_a_client_gets_what_kafka_gives_it(two: tuple[Side, Side], rights: tuple
         if expected[label] != seen[label]
     ]
     assert not different, "\n".join(different)
+
+
+def test_kafkas_own_tool_adds_lists_and_removes_acls(kafka: KafkaPeer) -> None:
+    def tool(*words: str) -> str:
+        at = ("--bootstrap-server", penstock.bootstrap)
+        return kafka.java("org.apache.kafka.tools.AclCommand", *at, *words)
+
+    with Broker(settings=SETTINGS) as penstock:
+        rule = ("--allow-principal", "User:alice", "--operation", "Read", "--topic", "orders")
+        tool("--add", *rule)
+        listed = tool("--list")
+        assert "name=orders, patternType=LITERAL" in listed
+        assert "principal=User:alice, host=*, operation=READ, permissionType=ALLOW" in listed
+        tool("--remove", "--force", *rule)
+        assert "User:alice" not in tool("--list")

@@ -198,18 +198,25 @@ def acls_explain(
     )
     with connected(server) as cluster:
         held = client.describe_acls(cluster, everything)
-        super_users = _super_users(cluster)
-    decision = Authorizer(held, super_users).decide(_principal(principal), host, asked, kind, name)
+        settings = _settings(cluster)
+    authorizer = Authorizer(
+        held,
+        frozenset(each.strip() for each in settings["super.users"].split(";")) - {""},
+        allows_without_acl=settings["allow.everyone.if.no.acl.found"].strip().lower() == "true",
+    )
+    decision = authorizer.decide(_principal(principal), host, asked, kind, name)
     word = "allowed" if decision.is_allowed else "denied"
     document = {"isAllowed": decision.is_allowed, "reason": decision.reason}
     print_result(document, f"{word}: {decision.reason}", as_json=as_json)
     return 0 if decision.is_allowed else 1
 
 
-def _super_users(cluster: Cluster) -> frozenset[str]:
-    broker = next(iter(cluster.refresh([]).brokers))
-    found = describe_configs(cluster, Resource(ResourceType.BROKER, str(broker)), ["super.users"])
-    return frozenset(each.strip() for entry in found for each in (entry.value or "").split(";")) - {""}
+def _settings(cluster: Cluster) -> dict[str, str]:
+    """The settings of the authorizer, of any broker. Apache Kafka does not show those that have their default."""
+    names = ["super.users", "allow.everyone.if.no.acl.found"]
+    broker = Resource(ResourceType.BROKER, str(next(iter(cluster.refresh([]).brokers))))
+    found = describe_configs(cluster, broker, names)
+    return dict.fromkeys(names, "") | {each.name: each.value or "" for each in found}
 
 
 def _create(server: str, acls: list[Acl], as_json: bool) -> None:
