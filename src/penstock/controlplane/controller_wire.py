@@ -21,7 +21,7 @@ from penstock.controlplane.wire_conversion import (
     uuid_to_wire,
     wire_request,
 )
-from penstock.metadata.acls import Acl, AclResourceType, Operation, PatternType, Permission
+from penstock.metadata.acls import acl_of, creation_fields, filter_fields
 from penstock.metadata.controller import requests as r
 from penstock.metadata.controller.requests import Result
 from penstock.metadata.image import Resource
@@ -344,18 +344,7 @@ def _alter_scram_users(request: r.AlterScramUsers) -> Request[Any]:
 def _create_acls(request: r.CreateAcls) -> Request[Any]:
     def build(make: Any) -> Any:
         return make.CreateAclsRequest(
-            creations=tuple(
-                make.AclCreation(
-                    resource_type=acl.resource_type,
-                    resource_name=acl.resource_name,
-                    resource_pattern_type=acl.pattern_type,
-                    principal=acl.principal,
-                    host=acl.host,
-                    operation=acl.operation,
-                    permission_type=acl.permission,
-                )
-                for acl in request.acls
-            )
+            creations=tuple(make.AclCreation(**creation_fields(acl)) for acl in request.acls)
         )
 
     def parse(response: Any) -> tuple[Result, ...]:
@@ -369,18 +358,7 @@ def _create_acls(request: r.CreateAcls) -> Request[Any]:
 def _delete_acls(request: r.DeleteAcls) -> Request[Any]:
     def build(make: Any) -> Any:
         return make.DeleteAclsRequest(
-            filters=tuple(
-                make.DeleteAclsFilter(
-                    resource_type_filter=each.resource_type,
-                    resource_name_filter=each.resource_name,
-                    pattern_type_filter=each.pattern_type,
-                    principal_filter=each.principal,
-                    host_filter=each.host,
-                    operation=each.operation,
-                    permission_type=each.permission,
-                )
-                for each in request.filters
-            )
+            filters=tuple(make.DeleteAclsFilter(**filter_fields(each)) for each in request.filters)
         )
 
     def parse(response: Any) -> tuple[r.DeletedAcls, ...]:
@@ -388,23 +366,11 @@ def _delete_acls(request: r.DeleteAcls) -> Request[Any]:
         for row in response.filter_results:
             check_response(row)  # the controller deletes for all filters or for none
         return tuple(
-            r.DeletedAcls(tuple(_deleted_acl(acl) for acl in row.matching_acls))
+            r.DeletedAcls(tuple(acl_of(acl, acl) for acl in row.matching_acls))
             for row in response.filter_results
         )
 
     return wire_request(Api.DELETE_ACLS, 3, build, parse)
-
-
-def _deleted_acl(row: Any) -> Acl:
-    return Acl(
-        AclResourceType(row.resource_type),
-        row.resource_name,
-        PatternType(row.pattern_type),
-        row.principal,
-        row.host,
-        Operation(row.operation),
-        Permission(row.permission_type),
-    )
 
 
 _WITH_TIMEOUT: Final[dict[type, Callable[[Any, float], Request[Any]]]] = {

@@ -21,6 +21,7 @@ from penstock.metadata.acls import (
     Operation,
     PatternType,
     Permission,
+    acl_fields,
 )
 from penstock.metadata.controller.requests import CreateAcls, DeleteAcls, DeletedAcls, Result
 from penstock.wire import Api
@@ -119,13 +120,7 @@ def delete_acls(context: Context, call: Call) -> Steps[Any]:
                         make.DeleteAclsMatchingAcl(
                             error_code=ErrorCode.NONE,
                             error_message=None,
-                            resource_type=acl.resource_type,
-                            resource_name=acl.resource_name,
-                            pattern_type=acl.pattern_type,
-                            principal=acl.principal,
-                            host=acl.host,
-                            operation=acl.operation,
-                            permission_type=acl.permission,
+                            **acl_fields(acl),
                         )
                         for acl in row.acls
                     ),

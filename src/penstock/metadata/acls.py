@@ -4,7 +4,7 @@ The numbers are the protocol's. A number that it does not have reads as UNKNOWN.
 """
 
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 ANY_NAME = ANY_HOST = "*"
 """In an ACL of pattern type LITERAL the name of every resource; the host of every client."""
@@ -103,20 +103,10 @@ class AclFilter(NamedTuple):
     @property
     def as_acl(self) -> Acl | None:
         """The only ACL that it can match; None if it can match several."""
-        if self.resource_name is None or self.principal is None or self.host is None:
+        codes = self.resource_type, self.pattern_type, self.operation, self.permission
+        if None in self or any(each.name in ("ANY", "MATCH") for each in codes):
             return None
-        acl = Acl(
-            self.resource_type,
-            self.resource_name,
-            self.pattern_type,
-            self.principal,
-            self.host,
-            self.operation,
-            self.permission,
-        )
-        several = (AclResourceType.ANY, PatternType.ANY, PatternType.MATCH, Operation.ANY, Permission.ANY)
-        codes = (self.resource_type, self.pattern_type, self.pattern_type, self.operation, self.permission)
-        return None if any(code is each for code, each in zip(codes, several, strict=True)) else acl
+        return Acl._make(self)
 
     def matches(self, acl: Acl) -> bool:
         return (
@@ -138,3 +128,51 @@ class AclFilter(NamedTuple):
         if acl.pattern_type is PatternType.PREFIXED:
             return self.resource_name.startswith(acl.resource_name)
         return acl.resource_name in (self.resource_name, ANY_NAME)
+
+
+# -- in messages and metadata records ------------------------------------------------------------------
+
+
+def acl_of(resource: Any, entry: Any) -> Acl:
+    """The ACL of a message or record, which may have its resource and the rest in two structures."""
+    return Acl(
+        AclResourceType(resource.resource_type),
+        resource.resource_name,
+        PatternType(resource.pattern_type),
+        entry.principal,
+        entry.host,
+        Operation(entry.operation),
+        Permission(entry.permission_type),
+    )
+
+
+def acl_fields(acl: Acl) -> dict[str, Any]:
+    """The fields of a message or record with an ACL."""
+    return {
+        "resource_type": acl.resource_type,
+        "resource_name": acl.resource_name,
+        "pattern_type": acl.pattern_type,
+        "principal": acl.principal,
+        "host": acl.host,
+        "operation": acl.operation,
+        "permission_type": acl.permission,
+    }
+
+
+def creation_fields(acl: Acl) -> dict[str, Any]:
+    """The same of CreateAcls, which has another name for the pattern type."""
+    fields = acl_fields(acl)
+    return fields | {"resource_pattern_type": fields.pop("pattern_type")}
+
+
+def filter_fields(acl_filter: AclFilter) -> dict[str, Any]:
+    """The fields of a filter in DescribeAcls and DeleteAcls."""
+    return {
+        "resource_type_filter": acl_filter.resource_type,
+        "resource_name_filter": acl_filter.resource_name,
+        "pattern_type_filter": acl_filter.pattern_type,
+        "principal_filter": acl_filter.principal,
+        "host_filter": acl_filter.host,
+        "operation": acl_filter.operation,
+        "permission_type": acl_filter.permission,
+    }

@@ -13,7 +13,7 @@ from penstock.base.errors import KafkaError
 from penstock.base.ids import LeaderEpoch, Offset, Uuid
 
 from . import records as s
-from .acls import Acl, AclResourceType, Operation, PatternType, Permission
+from .acls import acl_of
 from .image import (
     Broker,
     ClusterImage,
@@ -258,16 +258,7 @@ class ImageDraft:
     # ACLs.
 
     def _acl(self, record: s.AccessControlEntryRecord) -> None:
-        acl = Acl(
-            AclResourceType(record.resource_type),
-            record.resource_name,
-            PatternType(record.pattern_type),
-            record.principal,
-            record.host,
-            Operation(record.operation),
-            Permission(record.permission_type),
-        )
-        self._acls.set(record.id, acl)
+        self._acls.set(record.id, acl_of(record, record))
 
     def _remove_acl(self, record: s.RemoveAccessControlEntryRecord) -> None:
         if self._acls.get(record.id) is None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from . import records as s
 from . import versions as v
-from .acls import Acl
+from .acls import Acl, acl_fields
 from .image import Broker, ClusterImage, ControllerNode, Partition, Topic
 
 KEPT_BEFORE_PRODUCER_IDS = (s.ClientQuotaRecord,)
@@ -92,16 +92,7 @@ def _controller_record(controller: ControllerNode) -> s.RegisterControllerRecord
 
 
 def acl_record(acl_id: bytes, acl: Acl) -> s.AccessControlEntryRecord:
-    return s.AccessControlEntryRecord(
-        id=acl_id,
-        resource_type=acl.resource_type,
-        resource_name=acl.resource_name,
-        pattern_type=acl.pattern_type,
-        principal=acl.principal,
-        host=acl.host,
-        operation=acl.operation,
-        permission_type=acl.permission,
-    )
+    return s.AccessControlEntryRecord(id=acl_id, **acl_fields(acl))
 
 
 def _topic_records(topic: Topic, metadata_version: int) -> Iterator[s.AnyRecord]:
