@@ -7,6 +7,9 @@ from pathlib import Path
 
 BYTES_MAX = 1 << 30
 
+FILL_TRIES_MAX = 100
+"""A broker under load writes several times a second; one attempt takes a few milliseconds."""
+
 
 def refusal(directory: Path) -> str | None:
     """Return why no file system can be mounted here; None if one can."""
@@ -33,10 +36,17 @@ class MemoryMount:
         _check("mount", "-t", "tmpfs", "-o", f"size={BYTES_MAX}", "penstock-chaos", str(path))
 
     def fill(self) -> None:
-        """Shrink the file system to its contents, so that no room is left."""
-        found = os.statvfs(self.path)
-        used = (found.f_blocks - found.f_bfree) * found.f_frsize
-        _check("mount", "-o", f"remount,size={max(used, found.f_frsize)}", str(self.path))
+        """Shrink the file system to its contents, so that no room is left. The kernel refuses a size below the contents,
+        and the broker may write between the two calls: then the size is read again."""
+        for tries_left in range(FILL_TRIES_MAX, 0, -1):
+            found = os.statvfs(self.path)
+            used = (found.f_blocks - found.f_bfree) * found.f_frsize
+            try:
+                _check("mount", "-o", f"remount,size={max(used, found.f_frsize)}", str(self.path))
+                return
+            except OSError:
+                if tries_left == 1:
+                    raise
 
     def empty(self) -> None:
         """Restore the room."""
