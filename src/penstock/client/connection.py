@@ -10,13 +10,19 @@ the form of version 0 with error 35 and the versions it has (KIP-511), and is as
 request takes the highest version that both have. Responses come in the order of the requests; one that
 answers something else, or does not read, raises MalformedResponse, and a length beyond the limit BadFrame: the
 connection is then of no more use.
+
+With credentials the log-in follows the greeting (`login.py`), and only then `is_ready` is true. A refusal raises
+LoginFailed. If the broker limits the session, the first request after 85% of it begins another log-in (KIP-368).
+Requests that are sent meanwhile are kept until it is done; so after `received` there may be something to `take`.
 """
 
 from collections import deque
+from collections.abc import Callable, Generator
 from typing import Any, Generic, TypeVar
 
 from penstock import __version__
 from penstock.base.errors import ErrorCode, KafkaError
+from penstock.security.sasl.client import ClientLogin
 from penstock.wire import (
     KAFKA_RANGES,
     Api,
@@ -32,6 +38,7 @@ from penstock.wire.request import Request, through_kio
 
 from .buffer_pool import BufferPool
 from .errors import NotServed, refused
+from .login import log_in
 
 T = TypeVar("T")
 
@@ -43,6 +50,9 @@ COPIED_BYTES = 8 * 1024
 """What came is copied, and its buffer used again, if it is no more than this."""
 BELIEVED_BYTES = 4 << 20
 """Room that the length of a frame alone gets; a fetched megabyte or two arrives without being copied."""
+
+SESSION_SHARE = 0.85
+"""Of the lifetime of a session, after which the next request logs in again. Kafka's clients take 0.85 to 0.95."""
 
 
 class Call(Generic[T]):
@@ -77,13 +87,31 @@ def _greeting() -> Request[Any]:
 
 
 class Conversation:
-    def __init__(self, peer: str, client_id: str, response_bytes_max: int) -> None:
+    def __init__(
+        self,
+        peer: str,
+        client_id: str,
+        response_bytes_max: int,
+        login: ClientLogin | None = None,
+        now_ms: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        """`now_ms` is a clock for the lifetime of a session; it is needed with `login` only."""
         self.peer = peer
         """How errors name the broker."""
         self.versions: dict[int, VersionRange] = {}
         """By API key, what the broker serves."""
         self.is_ready = False
-        """The greeting has been answered, requests may be sent."""
+        """The greeting and the log-in have been answered, requests may be sent. Stays true during later log-ins."""
+        self._login = login
+        self._now_ms = now_ms
+        self._steps: Generator[Request[Any], Any, float] | None = None
+        """A log-in that is under way."""
+        self._begun_ms = 0.0
+        """When its latest request was sent."""
+        self._renew_ms: float | None = None
+        """When the next log-in is due; None for never."""
+        self._held: list[tuple[Call[Any], bytes]] = []
+        """Requests that wait for the end of a log-in."""
         self._client_id = client_id
         self._response_bytes_max = response_bytes_max
         self._next_id = 0
@@ -94,12 +122,13 @@ class Conversation:
         self._filled = 0
         self._wanted = _LENGTH_BYTES
         """Bytes at which the first frame in the buffer is whole, or its length is known."""
-        self._submit(_greeting(), KAFKA_RANGES[Api.API_VERSIONS].max)
+        self._own: Call[Any] = self._submit(_greeting(), KAFKA_RANGES[Api.API_VERSIONS].max)
+        """The last request of the greeting or of a log-in."""
 
     @property
     def pending(self) -> int:
         """Requests without an answer yet."""
-        return len(self._pending)
+        return len(self._pending) + len(self._held)
 
     def version_for(self, request: Request[Any]) -> int:
         """The highest version that the broker and the request have in common."""
@@ -118,18 +147,32 @@ class Conversation:
     def send(self, request: Request[T]) -> Call[T]:
         if not self.is_ready:
             raise RuntimeError("the broker has not been greeted yet")
-        return self._submit(request, self.version_for(request))
+        version = self.version_for(request)
+        if self._renew_ms is not None and self._now_ms() >= self._renew_ms:
+            self._begin_login()
+        if self._steps is None:
+            return self._submit(request, version)
+        call = Call(request, version, -1)
+        self._held.append((call, request.write(version)))
+        call.is_done = not request.has_response
+        return call
 
     def _submit(self, request: Request[T], version: int) -> Call[T]:
-        call = Call(request, version, self._next_id)
-        body = request.write(version)
+        call = Call(request, version, -1)
+        self._transmit(call, request.write(version))
+        return call
+
+    def _transmit(self, call: Call[Any], body: bytes) -> None:
+        request = call.request
+        call.correlation_id = self._next_id
         self._next_id = 0 if self._next_id == _CORRELATION_ID_MAX else self._next_id + 1
-        self._outgoing.append(request_frame(request.api, version, call.correlation_id, self._client_id, body))
+        self._outgoing.append(
+            request_frame(request.api, call.version, call.correlation_id, self._client_id, body)
+        )
         if request.has_response:
             self._pending.append(call)
         else:
             call.is_done = True
-        return call
 
     def take(self) -> bytes:
         """What is to be sent, once."""
@@ -179,8 +222,11 @@ class Conversation:
             )
         self._pending.popleft()
         body = frame[body_at:]
-        if not self.is_ready:
-            self._be_greeted(call, body)
+        if call is self._own:
+            if api is Api.API_VERSIONS:
+                self._be_greeted(call, body)
+            else:
+                self._advance_login(call.request.read(body, call.version))
             return None
         try:
             call.reply = call.request.read(body, call.version)
@@ -197,16 +243,45 @@ class Conversation:
             served = theirs.get(Api.API_VERSIONS, VersionRange(0, 0))
             if served.max >= call.version:
                 raise refused(f"{self.peer} greeted in version {call.version}", int(reply.error_code))
-            self._submit(call.request, max(0, served.max))
+            self._own = self._submit(call.request, max(0, served.max))
             return
         if reply.error_code:
             raise refused(f"{self.peer} asked for its versions", int(reply.error_code))
         self.versions = theirs
+        if self._login is None:
+            self.is_ready = True
+        else:
+            self._begin_login()
+
+    def _begin_login(self) -> None:
+        assert self._login is not None
+        self._renew_ms = None
+        self._steps = log_in(self.peer, self._login)
+        self._advance_login(None)
+
+    def _advance_login(self, reply: Any) -> None:
+        assert self._steps is not None
+        try:
+            request = self._steps.send(reply)
+        except StopIteration as end:
+            self._logged_in(end.value)
+        else:
+            self._begun_ms = self._now_ms()
+            self._own = self._submit(request, self.version_for(request))
+
+    def _logged_in(self, session_ms: float) -> None:
+        self._steps = None
+        # The broker counts from when it had the last request of the log-in, which is after this client sent it.
+        self._renew_ms = self._begun_ms + SESSION_SHARE * session_ms if session_ms > 0 else None
         self.is_ready = True
+        held, self._held = self._held, []
+        for call, body in held:
+            self._transmit(call, body)
 
     def fail(self, error: KafkaError) -> None:
         """The connection has ended: fail all pending calls."""
-        for call in self._pending:
+        for call in (*self._pending, *(call for call, _ in self._held)):
             call.error = error
             call.is_done = True
         self._pending.clear()
+        self._held.clear()

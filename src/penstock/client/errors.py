@@ -34,6 +34,16 @@ class NotServed(ClientError):
     code = ErrorCode.UNSUPPORTED_VERSION
 
 
+class AuthenticationFailed(ClientError):
+    """The two sides do not trust each other, or one has security that the other has not. Never retried."""
+
+    code = ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
+class LoginFailed(AuthenticationFailed):
+    """The broker refused the log-in, asks for one that is not set, or is not believed."""
+
+
 class BrokerRefused(ClientError):
     """The broker returned an error; `code` is its code."""
 

@@ -14,6 +14,7 @@ from penstock.base.errors import KafkaError
 from penstock.wire.request import Request
 
 from .connection import Call, Conversation
+from .diagnosis import login_required
 from .errors import ClientError, ConnectionLost, TimedOut, Unreachable
 from .settings import Address, ClientSettings, Clock
 
@@ -66,11 +67,23 @@ class SocketNetwork:
 
 
 class SocketLink:
-    def __init__(self, address: Address, settings: ClientSettings, clock: Clock) -> None:
+    def __init__(
+        self, address: Address, settings: ClientSettings, clock: Clock, *, is_probe: bool = False
+    ) -> None:
+        """A probe is a connection that finds out why another one failed."""
         self.address = address
         self._settings = settings
         self._clock = clock
-        self._conversation = Conversation(str(address), settings.client_id, settings.response_bytes_max)
+        self._conversation = Conversation(
+            str(address),
+            settings.client_id,
+            settings.response_bytes_max,
+            settings.security.login,
+            clock.now_ms,
+        )
+        self._is_probe = is_probe
+        self._is_served = False
+        """A request after the greeting has been answered."""
         self.is_open = False
         self.socket = self._dial()
         self.is_open = True
@@ -79,7 +92,6 @@ class SocketLink:
             self._send()
             while not self._conversation.is_ready:
                 self._receive(deadline, "a greeting", settings.connect_timeout_ms)
-                self._send()
         except BaseException:
             self.close()
             raise
@@ -150,7 +162,7 @@ class SocketLink:
         if not count:
             raise self._lost(None)
         try:
-            return self._conversation.received(count)
+            answered = self._conversation.received(count)
         except ClientError as error:
             self._close(error)
             raise
@@ -158,6 +170,9 @@ class SocketLink:
             wrong = ClientError(f"{self.address} does not answer as a Kafka broker does: {error}", error.code)
             self._close(wrong)
             raise wrong from error
+        self._is_served |= bool(answered)
+        self._send()  # the next request of a log-in, and what waited for its end
+        return answered
 
     def _late(self, what: str, limit_ms: float) -> TimedOut:
         # The answer may still come, and would be taken for another's: the connection is over.
@@ -165,11 +180,22 @@ class SocketLink:
         self._close(late)
         return late
 
-    def _lost(self, error: OSError | None) -> ConnectionLost:
+    def _lost(self, error: OSError | None) -> ClientError:
         reason = "it was closed by the broker" if error is None else _reason(error)
-        lost = ConnectionLost(f"the connection to {self.address} was lost: {reason}")
+        lost = self._diagnosis() or ConnectionLost(f"the connection to {self.address} was lost: {reason}")
         self._close(lost)
         return lost
+
+    def _diagnosis(self) -> ClientError | None:
+        """Why the broker closed the connection, if it is a matter of security."""
+        if self._is_probe or self._is_served or not self.is_open:
+            return None
+        if self._conversation.is_ready and self._settings.security.login is None:
+            return login_required(str(self.address), self._probe)
+        return None
+
+    def _probe(self) -> "SocketLink":
+        return SocketLink(self.address, self._settings, self._clock, is_probe=True)
 
 
 def _reason(error: OSError) -> str:

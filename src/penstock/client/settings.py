@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, Self
 
+from .security import PLAINTEXT, ClientSecurity
+
 PORT_DEFAULT = 9092
 
 
@@ -57,6 +59,7 @@ class ClientSettings:
     response_bytes_max: int = 256 * 2**20
     """A broker that says more is not believed: Fetch returns one batch whatever its size, but no batch of Kafka's
     is near this."""
+    security: ClientSecurity = PLAINTEXT
 
 
 class Closing:
