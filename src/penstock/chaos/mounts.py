@@ -36,8 +36,8 @@ class MemoryMount:
         _check("mount", "-t", "tmpfs", "-o", f"size={BYTES_MAX}", "penstock-chaos", str(path))
 
     def fill(self) -> None:
-        """Shrink the file system to its contents, so that no room is left. The kernel refuses a size below the contents,
-        and the broker may write between the two calls: then the size is read again."""
+        """Shrink the file system to its contents, so that no room is left. The kernel refuses a smaller size, and the
+        broker may write between the two calls: then the size is read again."""
         for tries_left in range(FILL_TRIES_MAX, 0, -1):
             found = os.statvfs(self.path)
             used = (found.f_blocks - found.f_bfree) * found.f_frsize
