@@ -88,6 +88,24 @@ ELSEWHERE = {
     "test_a_session_ends_and_a_client_that_logs_in_again_stays",
     "sasl.enabled.mechanisms": "tests/server/test_sasl.py::"
     "test_a_mechanism_that_is_off_is_refused_and_the_connection_is_closed",
+    "sasl.oauthbearer.clock.skew.seconds": "tests/server/test_oauth.py::"
+    "test_the_clock_of_the_issuer_may_differ",
+    "sasl.oauthbearer.expected.audience": "tests/server/test_oauth.py::"
+    "test_an_audience_and_an_issuer_that_are_expected",
+    "sasl.oauthbearer.expected.issuer": "tests/server/test_oauth.py::"
+    "test_an_audience_and_an_issuer_that_are_expected",
+    "sasl.oauthbearer.jwks.endpoint.refresh.ms": "tests/server/test_oauth.py::"
+    "test_new_keys_are_used_after_a_refresh_and_removed_ones_no_more",
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms": "tests/server/test_oauth.py::"
+    "test_a_failed_fetch_is_repeated_with_longer_pauses_and_the_keys_stay",
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms": "tests/server/test_oauth.py::"
+    "test_a_failed_fetch_is_repeated_with_longer_pauses_and_the_keys_stay",
+    "sasl.oauthbearer.jwks.endpoint.url": "tests/server/test_oauth.py::"
+    "test_a_token_logs_in_and_bounds_the_session",
+    "sasl.oauthbearer.scope.claim.name": "tests/server/test_oauth.py::"
+    "test_a_refused_token_gets_kafkas_json_and_the_log_the_reason",
+    "sasl.oauthbearer.sub.claim.name": "tests/server/test_oauth.py::"
+    "test_a_refused_token_gets_kafkas_json_and_the_log_the_reason",
     "sasl.server.max.receive.size": "tests/server/test_sasl.py::test_a_frame_before_the_log_in_is_small",
     **GROUPS,
     **QUORUM,

@@ -140,6 +140,19 @@ class Elections:
         """Unclean elections: the new leader may lack acknowledged records."""
 
 
+class KeysMeter:
+    """Of the keys that verify bearer tokens."""
+
+    __slots__ = ("errors", "is_stale", "keys")
+
+    def __init__(self) -> None:
+        self.keys = 0
+        self.is_stale = False
+        """The last fetch failed, and the keys before it are in use."""
+        self.errors = 0
+        """Fetches that failed."""
+
+
 class Upkeep:
     """Work done by retention and compaction."""
 
@@ -175,6 +188,7 @@ class Metrics:
         "http",
         "is_long_tick",
         "line",
+        "oauth",
         "produce",
         "queues",
         "replicated_bytes_out",
@@ -198,6 +212,8 @@ class Metrics:
         self.doors: dict[str, DoorMeter] = {}
         self.tls: dict[str, TlsMeter] = {}
         """By name of the listener."""
+        self.oauth: dict[str, KeysMeter] = {}
+        """By the URL of the keys."""
         self.queues: dict[str, Callable[[], int]] = {}
         """Functions that return the length of a queue, by the queue's name."""
         self.upkeep = Upkeep()
@@ -229,6 +245,9 @@ class Metrics:
 
     def tls_listener(self, name: str) -> TlsMeter:
         return self.tls.setdefault(name, TlsMeter())
+
+    def oauth_keys(self, url: str) -> KeysMeter:
+        return self.oauth.setdefault(url, KeysMeter())
 
     def answered(self, meter: Meter) -> None:
         """Count a request that was answered in the tick in which it arrived."""

@@ -5,7 +5,8 @@
 
 A connection to a SASL listener begins with a `LoginDispatcher`, which takes nothing but ApiVersions and these two.
 When the client has logged in, the connection is served by the node's dispatcher, as on any other listener, so a log-in
-costs later requests nothing. If sessions end (`connections.max.reauth.ms`), a dispatcher in between sees the clock.
+costs later requests nothing. If sessions end (`connections.max.reauth.ms`, tokens), a dispatcher in between sees the
+clock.
 
 Before its log-in a connection has small frames (`sasl.server.max.receive.size`) and `LOGIN_MS_MAX` of time. After a
 failure the client is answered `connection.failed.authentication.delay.ms` later, and its connection is closed.
@@ -251,8 +252,8 @@ class LoginDispatcher:
         match verdict:
             case Challenge(token):
                 return self._token_reply(header, token)
-            case Accepted(user, token):
-                return self._token_reply(header, token, self._logged_in(session, user))
+            case Accepted(user, token, expires_ms):
+                return self._token_reply(header, token, self._logged_in(session, user, expires_ms))
             case Undecided(why):
                 # Without an answer: clients try again, and give up after a refusal.
                 self._connection.end(f"log-in: {why}")
@@ -284,22 +285,21 @@ class LoginDispatcher:
 
     # -- ends of log-ins -------------------------------------------------------------------------------
 
-    def _logged_in(self, session: Session, user: str) -> int:
+    def _logged_in(self, session: Session, user: str, expires_ms: int | None) -> int:
         """Serve the connection as the user. Returns the lifetime of the session, 0 for no end."""
         self._stop_timer()
         mechanism = self._login.mechanism
-        session_ms = self._listener.session_ms.get(mechanism, 0)
+        session_ms = max(self._listener.session_ms.get(mechanism, 0), 0)
         session.principal = f"User:{user}"
         self._login = SaslLogin(self._listener.mechanisms, LoggedIn(mechanism, user))
         logger.debug("%s logged in as %s with %s", session.peer, session.principal, mechanism)
-        if session_ms > 0:
-            world = self._listener.world
-            self._connection.serve_after_login(
-                SessionEnd(self._after, world, world.clock_ns() + session_ms * 1_000_000)
-            )
-        else:
+        if not session_ms and expires_ms is None:
             self._connection.serve_after_login(self._after)
-        return max(session_ms, 0)
+            return 0
+        world = self._listener.world
+        end = SessionEnd(self._after, world, session_ms, expires_ms)
+        self._connection.serve_after_login(end)
+        return end.left_ms()
 
     def _fail(self, session: Session, reply: list[Piece], why: str) -> Promise[list[Piece]]:
         """Answer after the delay, and close the connection."""
@@ -336,19 +336,42 @@ class LoginDispatcher:
 
 
 class SessionEnd:
-    """Serves a connection until its session ends; then the connection must log in again."""
+    """Serves a connection until its session ends; then the connection must log in again.
 
-    __slots__ = ("_after", "_clock_ns", "_end_ns")
+    `connections.max.reauth.ms` is a duration. A token expires at a time of the wall clock.
+    """
 
-    def __init__(self, after: RequestDispatcher, world: World, end_ns: int) -> None:
+    __slots__ = ("_after", "_end_ns", "_expires_ms", "_world")
+
+    def __init__(
+        self, after: RequestDispatcher, world: World, session_ms: int, expires_ms: int | None
+    ) -> None:
+        """`session_ms` is 0 for a session that only what the client logged in with ends."""
         self._after = after
-        self._clock_ns = world.clock_ns
-        self._end_ns = end_ns
+        self._world = world
+        self._end_ns = world.clock_ns() + session_ms * 1_000_000 if session_ms else None
+        self._expires_ms = expires_ms
+
+    def left_ms(self) -> int:
+        """Time to the end of the session; at least 1, since 0 says that it does not end."""
+        left = []
+        if self._end_ns is not None:
+            left.append((self._end_ns - self._world.clock_ns()) // 1_000_000)
+        if self._expires_ms is not None:
+            left.append(self._expires_ms - self._world.now_ms())
+        return max(min(left), 1)
+
+    def _has_ended(self) -> bool:
+        world = self._world
+        return (self._end_ns is not None and world.clock_ns() > self._end_ns) or (
+            self._expires_ms is not None and world.now_ms() >= self._expires_ms
+        )
 
     def dispatch(self, session: Session, frame: memoryview) -> Reply:
-        if self._clock_ns() > self._end_ns and frame[:2] != _SASL_HANDSHAKE_KEY:
+        if frame[:2] != _SASL_HANDSHAKE_KEY and self._has_ended():
             raise KafkaError(
-                "the session has ended (connections.max.reauth.ms), and the client did not log in again"
+                "the session has ended (connections.max.reauth.ms, or what the client logged in with has expired), "
+                "and the client did not log in again"
             )
         return self._after.dispatch(session, frame)
 

@@ -36,7 +36,15 @@ from penstock.server.config_sources import (
     nearest,
 )
 from penstock.server.listener_config import ListenerSettings, is_override, parse_overrides
-from penstock.server.sasl_config import JAAS_CONFIG, SaslConfig, check_doors, is_sasl_override, parse_sasl
+from penstock.server.oauth_config import OAuthConfig
+from penstock.server.sasl_config import (
+    JAAS_CONFIG,
+    SaslConfig,
+    bearer_tokens,
+    check_doors,
+    is_sasl_override,
+    parse_sasl,
+)
 from penstock.server.tls_config import TlsConfig, parse_tls
 from penstock.storage.open_files import OPEN_FILES_MAX
 
@@ -105,6 +113,8 @@ class NodeConfig:
     """By name, the TLS settings of the listeners that have it."""
     sasl: Mapping[str, SaslConfig] = field(default_factory=dict)
     """By name, the listeners whose clients must log in."""
+    bearer: OAuthConfig | None = None
+    """Which bearer tokens the settings without a listener's name accept; None if they name no keys."""
     doors: Mapping[str, Endpoint] = field(default_factory=dict)
     """By name, `http` and `line`, the addresses of the other doors; a door without an address is off."""
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
@@ -246,6 +256,7 @@ def config_of(
         protocols=MappingProxyType(protocols),
         tls=MappingProxyType(tls),
         sasl=MappingProxyType(sasl),
+        bearer=bearer_tokens(entries),
         doors=MappingProxyType(doors),
         cluster=cluster,
         node_id=node_id,

@@ -2,7 +2,7 @@
 
 import os
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from penstock.handlers.sasl import SaslListener
 from penstock.handlers.support.context import Context
@@ -10,23 +10,32 @@ from penstock.handlers.support.latest_metadata import LatestMetadata
 from penstock.metadata.image import ScramUser
 from penstock.metadata.records import UserScramCredentialRecord
 from penstock.metadata.scram import ScramMechanism, hashed
+from penstock.security.bearer import TokenValidator
 from penstock.security.sasl.exchange import Exchange
 from penstock.security.sasl.login import MakeExchange
+from penstock.security.sasl.oauthbearer import OAuthBearerExchange
 from penstock.security.sasl.plain import PlainExchange
 from penstock.security.sasl.scram import ScramExchange
-from penstock.server.sasl_config import SCRAMS, SaslConfig
+from penstock.server.oauth_config import OAuthConfig
+from penstock.server.sasl_config import OAUTHBEARER, SCRAMS, SaslConfig
 
 NONCE_BYTES = 24
 
 
 def make_sasl_listeners(
-    sasl: Mapping[str, SaslConfig], context: Context, failed_delay_ms: int
+    sasl: Mapping[str, SaslConfig],
+    context: Context,
+    validator: Callable[[OAuthConfig], TokenValidator],
+    failed_delay_ms: int,
 ) -> dict[str, SaslListener]:
     latest = LatestMetadata(context)
     return {
         name: SaslListener(
             context,
-            {mechanism: _exchange_maker(mechanism, config, context) for mechanism in config.mechanisms},
+            {
+                mechanism: _exchange_maker(mechanism, config, context, validator)
+                for mechanism in config.mechanisms
+            },
             receive_bytes_max=config.receive_bytes_max,
             failed_delay_ms=failed_delay_ms,
             session_ms=config.session_ms,
@@ -36,7 +45,13 @@ def make_sasl_listeners(
     }
 
 
-def _exchange_maker(name: str, config: SaslConfig, context: Context) -> MakeExchange:
+def _exchange_maker(
+    name: str, config: SaslConfig, context: Context, validator: Callable[[OAuthConfig], TokenValidator]
+) -> MakeExchange:
+    if name == OAUTHBEARER:
+        assert config.oauth is not None
+        tokens = validator(config.oauth)
+        return lambda: OAuthBearerExchange(tokens, context.world.now_ms)
     mechanism = SCRAMS.get(name)
     if mechanism is None:
         users = config.plain_users

@@ -72,6 +72,9 @@ if TYPE_CHECKING:
     from penstock.gateway.shared.gateway import Gateway
     from penstock.gateway.shared.wire import ProtocolServer
     from penstock.handlers.sasl import SaslListener
+    from penstock.security.bearer import TokenValidator
+    from penstock.server.oauth import TokenValidators
+    from penstock.server.oauth_config import OAuthConfig
     from penstock.server.tls import TlsListeners
 
 logger = logging.getLogger(__name__)
@@ -286,7 +289,21 @@ class Node:
         from penstock.server.logins import make_sasl_listeners  # noqa: PLC0415  # loads what checks passwords
 
         delay_ms = self._config.number("connection.failed.authentication.delay.ms")
-        return make_sasl_listeners(self._config.sasl, self.context, delay_ms)
+        return make_sasl_listeners(self._config.sasl, self.context, self.token_validator, delay_ms)
+
+    def token_validator(self, config: "OAuthConfig") -> "TokenValidator":
+        """What validates bearer tokens, at any door. Listeners with the same keys share them."""
+        return self._token_validators.validator(config)
+
+    @cached_property
+    def _token_validators(self) -> "TokenValidators":
+        from penstock.server.oauth import TokenValidators  # noqa: PLC0415  # few nodes have tokens
+
+        return TokenValidators(self._data_world, self._metrics)
+
+    def _stop_validators(self) -> None:
+        if "_token_validators" in self.__dict__:
+            self._token_validators.stop()
 
     def _idempotency_keys(self) -> "IdempotencyKeys | None":
         """The idempotency keys on disk, also without doors: logs must not delete a record whose key is not saved, and
@@ -554,6 +571,7 @@ class Node:
     def _close(self) -> None:
         if self._tls is not None:
             self._tls.stop()
+        self._stop_validators()
         self._connections.close()
         self._peers.close()
         try:
@@ -569,6 +587,7 @@ class Node:
             self._connections.abort()
         if self._tls is not None:
             self._tls.stop()
+        self._stop_validators()
         if hasattr(self, "_peers"):
             self._peers.abort()
         if hasattr(self, "quorum"):

@@ -1,4 +1,4 @@
-"""The configuration of SASL listeners: mechanisms, and users of PLAIN.
+"""The configuration of SASL listeners: mechanisms, users of PLAIN, and which bearer tokens are accepted.
 
     listeners=SASL_PLAINTEXT://:9092
     sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256
@@ -19,10 +19,18 @@ from penstock.handlers.support.context import Endpoint
 from penstock.metadata.config_table import BROKER_SETTINGS
 from penstock.metadata.configs import validate_static
 from penstock.metadata.scram import ScramMechanism
-from penstock.security.sasl.jaas import PLAIN_MODULE, SCRAM_MODULE, parse_jaas, plain_passwords
+from penstock.security.sasl.jaas import (
+    OAUTH_MODULE,
+    PLAIN_MODULE,
+    SCRAM_MODULE,
+    LoginModule,
+    parse_jaas,
+    plain_passwords,
+)
 from penstock.security.sasl.plain import PlainUsers
 from penstock.server import listeners as ln
 from penstock.server.config_sources import ConfigEntry
+from penstock.server.oauth_config import CALLBACKS, PREFIX, URL, OAuthConfig, parse_oauth
 
 LISTENER_PREFIX: Final = "listener.name."
 JAAS_CONFIG: Final = "sasl.jaas.config"
@@ -31,10 +39,11 @@ SESSION: Final = "connections.max.reauth.ms"
 RECEIVE: Final = "sasl.server.max.receive.size"
 
 PLAIN: Final = "PLAIN"
+OAUTHBEARER: Final = "OAUTHBEARER"
 SCRAMS: Final = {each.label: each for each in ScramMechanism}
-MECHANISMS: Final = (PLAIN, *SCRAMS)
+MECHANISMS: Final = (PLAIN, *SCRAMS, OAUTHBEARER)
 
-_MODULES: Final = {PLAIN: PLAIN_MODULE, **dict.fromkeys(SCRAMS, SCRAM_MODULE)}
+_MODULES: Final = {PLAIN: PLAIN_MODULE, **dict.fromkeys(SCRAMS, SCRAM_MODULE), OAUTHBEARER: OAUTH_MODULE}
 
 _LOOPBACK: Final = ("localhost", "::1")
 
@@ -47,6 +56,8 @@ class SaslConfig:
     """In the order of the setting."""
     plain_users: PlainUsers | None = field(default=None, repr=False)
     """None if PLAIN is off."""
+    oauth: OAuthConfig | None = None
+    """None if OAUTHBEARER is off."""
     session_ms: Mapping[str, int] = field(default_factory=dict)
     """By mechanism, how long a log-in counts; 0 for ever."""
     receive_bytes_max: int = 524288
@@ -92,10 +103,16 @@ def parse_sasl(
 
 def _is_known(setting: str) -> bool:
     setting = setting.lower()
-    if setting in (ENABLED, SESSION, RECEIVE):
+    if setting in (ENABLED, SESSION, RECEIVE) or _is_oauth(setting):
         return True
     mechanism, _, rest = setting.partition(".")
+    if mechanism.upper() == OAUTHBEARER and (rest == CALLBACKS or _is_oauth(rest)):
+        return True
     return mechanism.upper() in MECHANISMS and rest in (JAAS_CONFIG, SESSION)
+
+
+def _is_oauth(setting: str) -> bool:
+    return setting.startswith(PREFIX) and setting in BROKER_SETTINGS
 
 
 def _listener(name: str, entries: Mapping[str, ConfigEntry], own: Mapping[str, ConfigEntry]) -> SaslConfig:
@@ -109,50 +126,74 @@ def _listener(name: str, entries: Mapping[str, ConfigEntry], own: Mapping[str, C
             f"{entry.name if entry is not None else ENABLED} is {text!r}{where} and listener {name} has SASL, "
             f"expected some of {', '.join(MECHANISMS)}"
         )
-    passwords: Mapping[str, str] = {}
-    for mechanism in mechanisms:
-        jaas = own.get(f"{mechanism.lower()}.{JAAS_CONFIG}")
-        if jaas is not None:
-            found = _passwords(mechanism, jaas)
-            passwords = found if mechanism == PLAIN else passwords
-        elif mechanism == PLAIN:
+    modules = {
+        mechanism: _module(mechanism, own[key])
+        for mechanism in mechanisms
+        if (key := f"{mechanism.lower()}.{JAAS_CONFIG}") in own
+    }
+    users = oauth = None
+    if PLAIN in mechanisms:
+        if PLAIN not in modules:
             raise BadSetting(
                 f"listener {name} has the mechanism PLAIN without users, expected them in "
                 f"{LISTENER_PREFIX}{name.lower()}.plain.{JAAS_CONFIG}"
             )
-    session_ms = {each: _number(SESSION, each, entries, own) for each in mechanisms}
-    return SaslConfig(
-        mechanisms,
-        PlainUsers(passwords, os.urandom(32)) if PLAIN in mechanisms else None,
-        MappingProxyType(session_ms),
-        _number(RECEIVE, "", entries, own),
-    )
+        users = PlainUsers(_passwords(*modules[PLAIN]), os.urandom(32))
+    if OAUTHBEARER in mechanisms:
+        oauth = _oauth(f"listener {name}", modules.get(OAUTHBEARER), entries, own)
+    session_ms = {each: int(_found(SESSION, each, entries, own)[0] or 0) for each in mechanisms}
+    receive = _found(RECEIVE, "", entries, own)[0]
+    return SaslConfig(mechanisms, users, oauth, MappingProxyType(session_ms), int(receive or 0))
 
 
-def _passwords(mechanism: str, entry: ConfigEntry) -> dict[str, str]:
+def _module(mechanism: str, entry: ConfigEntry) -> tuple[LoginModule, str]:
+    """A login module, and the name of its setting for errors."""
     what = f"{entry.name} ({entry.where})"
     module = parse_jaas(entry.text, what)
     if module.name != _MODULES[mechanism]:
         raise BadSetting(f"{what} has another login module, expected {_MODULES[mechanism]}")
-    if mechanism != PLAIN:
-        return {}
+    return module, what
+
+
+def _passwords(module: LoginModule, what: str) -> dict[str, str]:
     passwords = plain_passwords(module)
     if not all(passwords) or not all(passwords.values()):
         raise BadSetting(f"{what} has a user without a name or without a password")
     return passwords
 
 
-def _number(
+def bearer_tokens(entries: Mapping[str, ConfigEntry]) -> OAuthConfig | None:
+    """Which bearer tokens the settings of all listeners accept; None if they name no keys."""
+    return _oauth("this node", None, entries, {}) if URL in entries else None
+
+
+def _oauth(
+    what: str,
+    module: tuple[LoginModule, str] | None,
+    entries: Mapping[str, ConfigEntry],
+    own: Mapping[str, ConfigEntry],
+) -> OAuthConfig:
+    callbacks = own.get(f"{OAUTHBEARER.lower()}.{CALLBACKS}")
+    return parse_oauth(
+        lambda name: _found(name, OAUTHBEARER, entries, own),
+        None if callbacks is None else (callbacks.text.strip(), f"{callbacks.name} ({callbacks.where})"),
+        {} if module is None else module[0].options,
+        what,
+    )
+
+
+def _found(
     setting: str, mechanism: str, entries: Mapping[str, ConfigEntry], own: Mapping[str, ConfigEntry]
-) -> int:
+) -> tuple[str | None, str]:
+    """A setting's value for a mechanism of a listener, checked, and its name and source."""
     entry = own.get(f"{mechanism.lower()}.{setting}") or own.get(setting) or entries.get(setting)
     if entry is None:
-        return int(BROKER_SETTINGS[setting].default or 0)
+        return BROKER_SETTINGS[setting].default, setting
     try:
         validate_static({setting: entry.text})
     except BadSetting as error:
         raise BadSetting(f"{error} ({entry.name}, {entry.where})") from error
-    return int(entry.text)
+    return entry.text.strip(), f"{entry.name} ({entry.where})"
 
 
 def check_doors(sasl: Mapping[str, SaslConfig], doors: Mapping[str, Endpoint]) -> None:

@@ -420,6 +420,8 @@ def _waiting(page: Page, context: Context, topics: dict[str, TopicSums]) -> None
     )
     if context.metrics.tls:
         _tls(page, context)
+    if context.metrics.oauth:
+        _oauth(page, context)
     memory = context.client_memory
     if memory is not None:
         page.gauge(
@@ -466,6 +468,25 @@ def _tls(page: Page, context: Context) -> None:
         "penstock_tls_handshakes_failed_total",
         "Failed TLS handshakes.",
         [(label, meter.handshakes_failed) for label, meter in meters],
+    )
+
+
+def _oauth(page: Page, context: Context) -> None:
+    meters = [((("url", url),), meter) for url, meter in sorted(context.metrics.oauth.items())]
+    page.gauge(
+        "penstock_oauth_keys",
+        "Keys that verify bearer tokens.",
+        [(label, meter.keys) for label, meter in meters],
+    )
+    page.gauge(
+        "penstock_oauth_keys_stale",
+        "1 while the keys of bearer tokens cannot be fetched, and those fetched before are used.",
+        [(label, int(meter.is_stale)) for label, meter in meters],
+    )
+    page.counter(
+        "penstock_oauth_keys_errors_total",
+        "Fetches of the keys of bearer tokens that failed.",
+        [(label, meter.errors) for label, meter in meters],
     )
 
 

@@ -5,6 +5,8 @@ An exchange takes one token after the other. It answers each with a challenge, u
 
 from typing import NamedTuple, Protocol, TypeAlias
 
+from penstock.base.ids import TimestampMs
+
 
 class Challenge(NamedTuple):
     """The log-in goes on."""
@@ -15,6 +17,8 @@ class Challenge(NamedTuple):
 class Accepted(NamedTuple):
     user: str
     token: bytes = b""
+    expires_ms: TimestampMs | None = None
+    """When what the client logged in with expires, by the wall clock; None for never. The session ends then."""
 
 
 class Refused(NamedTuple):
@@ -25,7 +29,7 @@ class Refused(NamedTuple):
 
 
 class Undecided(NamedTuple):
-    """The user's password changed during the log-in, or may have: the client must begin again."""
+    """What decides may have changed during the log-in, or is not known yet: the client must begin again."""
 
     why: str
 

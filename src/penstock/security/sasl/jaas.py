@@ -14,6 +14,7 @@ from penstock.base.settings import BadSetting
 
 PLAIN_MODULE: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM_MODULE: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
+OAUTH_MODULE: Final = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 USER_PREFIX: Final = "user_"
 """Of an option of PLAIN's module that names a user; its value is the password."""
 
