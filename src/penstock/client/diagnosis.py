@@ -1,18 +1,24 @@
 """Finds out why a broker closed a connection without a word: by asking it once more, in another way.
 
-A listener with SASL closes the connection of a client that sends a request before it has logged in. But so does a
-broker that is stopping, after which a client should try again. A handshake with an unknown mechanism tells them apart:
-a listener with SASL refuses it and names its mechanisms, another one answers that it has no log-ins.
+- A listener with SASL closes the connection of a client that sends a request before it has logged in. A handshake with
+  an unknown mechanism tells: such a listener refuses it and names its mechanisms, another has no log-ins.
+- A listener with TLS closes the connection of a client without, and a listener without that of a client with TLS. The
+  client begins again in the other way, and sends no more than a greeting.
+
+A broker that is stopping closes connections too, after which a client should try again. Then these questions get no
+answer, and the error is that of a lost connection.
 """
 
+import socket
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.wire.request import Request
 
-from .errors import LoginFailed
+from .errors import AuthenticationFailed, ClientError, LoginFailed
 from .login import sasl_handshake
+from .settings import Address
 
 T = TypeVar("T")
 
@@ -25,7 +31,36 @@ class Asking(Protocol):
     def close(self) -> None: ...
 
 
-def login_required(peer: str, connect: Callable[[], Asking]) -> LoginFailed | None:
+def tls_required(
+    peer: str, dial: Callable[[], socket.socket], host: Address, timeout_ms: float
+) -> ClientError | None:
+    """The error that tells the user to use TLS, if the broker does."""
+    from .tls import speaks_tls  # noqa: PLC0415  (loads OpenSSL)
+
+    try:
+        with dial() as dialled:
+            if not speaks_tls(dialled, host, timeout_ms):
+                return None
+    except KafkaError:
+        return None
+    return AuthenticationFailed(
+        f"{peer} asks for TLS, and this client does not use it; set security.protocol to SSL or SASL_SSL"
+    )
+
+
+def tls_refused(peer: str, connect: Callable[[], Asking]) -> ClientError | None:
+    """The error that tells the user not to use TLS, if the broker does not. `connect` greets without TLS."""
+    try:
+        connect().close()
+    except KafkaError:
+        return None
+    return AuthenticationFailed(
+        f"{peer} does not use TLS, and this client does; set security.protocol to PLAINTEXT or SASL_PLAINTEXT, or use "
+        "a listener with TLS"
+    )
+
+
+def login_required(peer: str, connect: Callable[[], Asking]) -> ClientError | None:
     """The error that tells the user to log in, if the broker asks for it."""
     try:
         link = connect()

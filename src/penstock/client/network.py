@@ -1,6 +1,10 @@
 """Sockets around conversations: blocking, and several at once if a caller waits for the first answer.
 
 `Link` and `Network` are what the rest of the client knows; a test has its own, without sockets.
+
+With TLS the keys and certificates are read once, by the first connection of a `SocketNetwork`. A connection that fails
+before a request was answered is looked into (`diagnosis.py`): where one side has security that the other has not, the
+error says so, and is final.
 """
 
 import errno
@@ -8,15 +12,20 @@ import selectors
 import socket
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Protocol, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from penstock.base.errors import KafkaError
 from penstock.wire.request import Request
 
 from .connection import Call, Conversation
-from .diagnosis import login_required
+from .diagnosis import login_required, tls_refused, tls_required
 from .errors import ClientError, ConnectionLost, TimedOut, Unreachable
+from .security import PLAINTEXT, ClientSecurity
 from .settings import Address, ClientSettings, Clock
+
+if TYPE_CHECKING:
+    import ssl
 
 T = TypeVar("T")
 
@@ -54,11 +63,24 @@ class SocketNetwork:
     def __init__(self, settings: ClientSettings, clock: Clock) -> None:
         self._settings = settings
         self._clock = clock
+        self._context: ssl.SSLContext | None = None
+        """Of TLS; None until it is used."""
 
     def connect(self, address: Address) -> "SocketLink":
-        return SocketLink(address, self._settings, self._clock)
+        return SocketLink(address, self._settings, self._clock, self._tls_context())
+
+    def _tls_context(self) -> "ssl.SSLContext | None":
+        tls = self._settings.security.tls
+        if tls is not None and self._context is None:
+            from .tls import client_context  # noqa: PLC0415  (loads OpenSSL)
+
+            self._context = client_context(tls)
+        return self._context
 
     def wait(self, links: Sequence[Link], timeout_ms: float) -> list[Link]:
+        decrypted = [each for each in links if isinstance(each, SocketLink) and each.has_decrypted]
+        if decrypted:
+            return list(decrypted)
         with selectors.PollSelector() as selector:  # which asks nothing of the kernel before it waits
             for link in links:
                 assert isinstance(link, SocketLink)
@@ -68,12 +90,19 @@ class SocketNetwork:
 
 class SocketLink:
     def __init__(
-        self, address: Address, settings: ClientSettings, clock: Clock, *, is_probe: bool = False
+        self,
+        address: Address,
+        settings: ClientSettings,
+        clock: Clock,
+        context: "ssl.SSLContext | None" = None,
+        *,
+        is_probe: bool = False,
     ) -> None:
-        """A probe is a connection that finds out why another one failed."""
+        """`context` is that of TLS. A probe is a connection that finds out why another one failed."""
         self.address = address
         self._settings = settings
         self._clock = clock
+        self._context = context
         self._conversation = Conversation(
             str(address),
             settings.client_id,
@@ -89,6 +118,8 @@ class SocketLink:
         self.is_open = True
         deadline = clock.now_ms() + settings.connect_timeout_ms
         try:
+            if context is not None:
+                self._begin_tls(context)
             self._send()
             while not self._conversation.is_ready:
                 self._receive(deadline, "a greeting", settings.connect_timeout_ms)
@@ -110,6 +141,23 @@ class SocketLink:
             dialled.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return dialled
 
+    def _begin_tls(self, context: "ssl.SSLContext") -> None:
+        from .tls import is_no_tls, shake_hands  # noqa: PLC0415  (loads OpenSSL)
+
+        timeout_ms = self._settings.connect_timeout_ms
+        try:
+            self.socket = shake_hands(context, self.socket, self.address, timeout_ms)
+        except TimeoutError:
+            raise self._late("a TLS handshake", timeout_ms) from None
+        except OSError as error:
+            failed = self._of_tls(error)
+            if failed is None and is_no_tls(error) and not self._is_probe:
+                failed = tls_refused(str(self.address), lambda: self._probe(PLAINTEXT))
+            if failed is None:
+                failed = ConnectionLost(f"the TLS handshake with {self.address} failed: {_reason(error)}")
+            self._close(failed)
+            raise failed from error
+
     def start(self, request: Request[T]) -> Call[T]:
         if not self.is_open:
             raise ConnectionLost(f"the connection to {self.address} is closed")
@@ -125,7 +173,14 @@ class SocketLink:
             self._receive(deadline, request.api.label, limit_ms)
         return call.result()
 
+    @property
+    def has_decrypted(self) -> bool:
+        """Whether there is something to read although the socket may have nothing more."""
+        return self._context is not None and self.is_open and self.socket.pending() > 0  # type: ignore[attr-defined]
+
     def read(self) -> list[Call[Any]]:
+        if self._context is not None:  # what arrived need not be for this client: TLS has messages of its own
+            return self._receive_now(0)
         limit_ms = self._settings.request_timeout_ms
         return self._receive(self._clock.now_ms() + limit_ms, "a request", limit_ms)
 
@@ -152,11 +207,20 @@ class SocketLink:
         left_ms = deadline_ms - self._clock.now_ms()
         if left_ms <= 0:
             raise self._late(what, limit_ms)
-        self.socket.settimeout(left_ms / 1000)
+        try:
+            return self._receive_now(left_ms)
+        except TimeoutError:
+            raise self._late(what, limit_ms) from None
+
+    def _receive_now(self, timeout_ms: float) -> list[Call[Any]]:
+        """Receive once. Raises TimeoutError; with a timeout of 0, nothing may have come."""
+        self.socket.settimeout(timeout_ms / 1000)
         try:
             count = self.socket.recv_into(self._conversation.room())
         except TimeoutError:
-            raise self._late(what, limit_ms) from None
+            raise
+        except BlockingIOError:
+            return []
         except OSError as error:
             raise self._lost(error) from error
         if not count:
@@ -167,7 +231,9 @@ class SocketLink:
             self._close(error)
             raise
         except KafkaError as error:
-            wrong = ClientError(f"{self.address} does not answer as a Kafka broker does: {error}", error.code)
+            wrong = self._diagnosis() or ClientError(
+                f"{self.address} does not answer as a Kafka broker does: {error}", error.code
+            )
             self._close(wrong)
             raise wrong from error
         self._is_served |= bool(answered)
@@ -182,20 +248,35 @@ class SocketLink:
 
     def _lost(self, error: OSError | None) -> ClientError:
         reason = "it was closed by the broker" if error is None else _reason(error)
-        lost = self._diagnosis() or ConnectionLost(f"the connection to {self.address} was lost: {reason}")
+        lost = self._of_tls(error) or self._diagnosis()
+        lost = lost or ConnectionLost(f"the connection to {self.address} was lost: {reason}")
         self._close(lost)
         return lost
+
+    def _of_tls(self, error: OSError | None) -> ClientError | None:
+        """The error of a handshake, some of which come after it: in TLS 1.3 the client has it behind it first."""
+        tls = self._settings.security.tls
+        if tls is None or error is None:
+            return None
+        from .tls import explain  # noqa: PLC0415  (loads OpenSSL)
+
+        return explain(error, str(self.address), tls)
 
     def _diagnosis(self) -> ClientError | None:
         """Why the broker closed the connection, if it is a matter of security."""
         if self._is_probe or self._is_served or not self.is_open:
             return None
-        if self._conversation.is_ready and self._settings.security.login is None:
-            return login_required(str(self.address), self._probe)
+        peer, security = str(self.address), self._settings.security
+        if self._conversation.is_ready and security.login is None:
+            return login_required(peer, lambda: self._probe(security))
+        if not self._conversation.versions and security.tls is None:
+            return tls_required(peer, self._dial, self.address, self._settings.connect_timeout_ms)
         return None
 
-    def _probe(self) -> "SocketLink":
-        return SocketLink(self.address, self._settings, self._clock, is_probe=True)
+    def _probe(self, security: ClientSecurity) -> "SocketLink":
+        context = self._context if security.tls is not None else None
+        settings = replace(self._settings, security=security)
+        return SocketLink(self.address, settings, self._clock, context, is_probe=True)
 
 
 def _reason(error: OSError) -> str:

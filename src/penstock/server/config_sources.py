@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from penstock.base.properties import parse_properties
 from penstock.base.settings import BadSetting
 from penstock.metadata.config_table import BROKER_SETTINGS
 
@@ -24,10 +25,11 @@ PREFIX = "PENSTOCK_"
 NOT_SETTINGS = frozenset({"PENSTOCK_LOG", "PENSTOCK_SERVER"})
 """Variables that are not broker settings: the log level, and the server of client commands."""
 
+OF_CLIENTS = PREFIX + "CLIENT_"
+"""Of variables that are settings of client commands."""
+
 _SERVICE_LINK = re.compile(r"(.+_)?(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT|PORT_\d+_(TCP|UDP|SCTP)(_.+)?)")
 """Variables that Kubernetes sets for a service named penstock."""
-
-_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 class ConfigEntry(NamedTuple):
@@ -101,46 +103,9 @@ def _text_of(name: str, value: Any, path: str) -> str:
 def _from_properties(text: str, path: str) -> Iterator[ConfigEntry]:
     """As java.util.Properties reads it: the last line of a name wins."""
     found: dict[str, ConfigEntry] = {}
-    for number, line in _logical_lines(text):
-        name, value = _split_property(line)
-        found[name] = ConfigEntry(name, value.strip(), f"{path} line {number}", FILE)
+    for number, name, value in parse_properties(text):
+        found[name] = ConfigEntry(name, value, f"{path} line {number}", FILE)
     yield from found.values()
-
-
-def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines without comments and blank lines; a line that ends in a backslash continues on the next."""
-    joined, first = "", 0
-    for number, raw in enumerate(re.split(r"\r\n|\r|\n", text), 1):
-        line = raw.lstrip(" \t\f")
-        if not joined:
-            if not line or line[0] in "#!":
-                continue
-            first = number
-        joined += line
-        if (len(joined) - len(joined.rstrip("\\"))) % 2:
-            joined = joined[:-1]
-            if joined:
-                continue
-        if joined:
-            yield first, joined
-        joined = ""
-    if joined:
-        yield first, joined
-
-
-def _split_property(line: str) -> tuple[str, str]:
-    """Split at the first =, : or blank that is not escaped."""
-    matched = re.match(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(.*)", line, re.DOTALL)
-    assert matched is not None
-    return _unescape(matched[1]), _unescape(matched[2])
-
-
-def _unescape(text: str) -> str:
-    def plain(found: re.Match[str]) -> str:
-        what = found[1]
-        return chr(int(what[1:], 16)) if len(what) == 5 else _ESCAPES.get(what, what)
-
-    return re.sub(r"\\(u[0-9a-fA-F]{4}|.)", plain, text, flags=re.DOTALL)
 
 
 def variable_of(name: str) -> str:
@@ -156,7 +121,9 @@ def from_environment(environment: Mapping[str, str], names: Iterable[str]) -> It
         name = by_variable.get(variable)
         if name is not None:
             yield ConfigEntry(name, environment[variable], f"the environment's {variable}", ENVIRONMENT)
-        elif not _SERVICE_LINK.fullmatch(variable.removeprefix(PREFIX)):
+        elif not variable.startswith(OF_CLIENTS) and not _SERVICE_LINK.fullmatch(
+            variable.removeprefix(PREFIX)
+        ):
             near = nearest(variable, by_variable)
             hint = f"; did you mean {near}?" if near else ""
             raise BadSetting(f"the environment's {variable} is not a broker setting{hint}")

@@ -1,0 +1,355 @@
+"""Reads a client's security from Kafka's settings, as in the `client.properties` that Kafka's tools take.
+
+    security.protocol=SASL_SSL
+    sasl.mechanism=SCRAM-SHA-256
+    sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required username="alice" password="...";
+    ssl.truststore.type=PEM
+    ssl.truststore.location=/etc/penstock/ca.pem
+
+`sasl.username` and `sasl.password`, librdkafka's names, may stand for `sasl.jaas.config`. A setting of security that
+cannot be honoured raises `BadSetting`, since a client that ignored it would be less secure than its user believes.
+Settings that only Java needs, and all others of Kafka's clients, are ignored. No error shows a secret.
+
+A file is overridden by environment variables: PENSTOCK_CLIENT_SASL_PASSWORD is `sasl.password`.
+"""
+
+import os
+from base64 import urlsafe_b64encode
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+from penstock.base.properties import parse_properties
+from penstock.base.settings import BadSetting
+from penstock.security.sasl.client import (
+    OAUTHBEARER,
+    PLAIN,
+    SCRAMS,
+    BearerLogin,
+    ClientLogin,
+    PlainLogin,
+    ScramLogin,
+)
+from penstock.security.sasl.jaas import OAUTH_MODULE, PLAIN_MODULE, SCRAM_MODULE, LoginModule, parse_jaas
+
+from .bearer_tokens import TokenEndpoint, TokenFile
+from .security import ClientSecurity, ClientTls
+from .tls_settings import key_store, trust_store, versions_and_suites
+
+FILE_BYTES_MAX: Final = 1 << 20
+"""A larger file is not a configuration file."""
+
+VARIABLE_PREFIX: Final = "PENSTOCK_CLIENT_"
+
+PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+MECHANISMS: Final = (PLAIN, *SCRAMS, OAUTHBEARER)
+
+_PROTOCOL: Final = "security.protocol"
+_MECHANISM: Final = "sasl.mechanism"
+_JAAS: Final = "sasl.jaas.config"
+_USER, _PASSWORD = "sasl.username", "sasl.password"
+_URL: Final = "sasl.oauthbearer.token.endpoint.url"
+_CLIENT_ID: Final = "sasl.oauthbearer.client.credentials.client.id"
+_CLIENT_SECRET: Final = "sasl.oauthbearer.client.credentials.client.secret"
+_SCOPE: Final = "sasl.oauthbearer.scope"
+_URLENCODE: Final = "sasl.oauthbearer.header.urlencode"
+_HANDLER: Final = "sasl.login.callback.handler.class"
+
+_DEFAULTS: Final[Mapping[str, str]] = {
+    _PROTOCOL: "PLAINTEXT",
+    _MECHANISM: "GSSAPI",
+    "ssl.keystore.type": "JKS",
+    "ssl.truststore.type": "JKS",
+    "ssl.enabled.protocols": "TLSv1.2,TLSv1.3",
+    "ssl.endpoint.identification.algorithm": "https",
+    _URLENCODE: "false",
+}
+
+_READ: Final = frozenset(
+    {
+        *_DEFAULTS,
+        _JAAS,
+        _USER,
+        _PASSWORD,
+        _URL,
+        _CLIENT_ID,
+        _CLIENT_SECRET,
+        _SCOPE,
+        _HANDLER,
+        "sasl.login.connect.timeout.ms",
+        "sasl.login.read.timeout.ms",
+        "ssl.cipher.suites",
+        "ssl.key.password",
+        "ssl.keystore.certificate.chain",
+        "ssl.keystore.key",
+        "ssl.keystore.location",
+        "ssl.keystore.password",
+        "ssl.truststore.certificates",
+        "ssl.truststore.location",
+        "ssl.truststore.password",
+    }
+)
+
+_WITHOUT_EFFECT: Final = frozenset(
+    {
+        "ssl.keymanager.algorithm",
+        "ssl.protocol",
+        "ssl.secure.random.implementation",
+        "ssl.trustmanager.algorithm",
+        "sasl.kerberos.kinit.cmd",
+        "sasl.kerberos.min.time.before.relogin",
+        "sasl.kerberos.service.name",
+        "sasl.kerberos.ticket.renew.jitter",
+        "sasl.kerberos.ticket.renew.window.factor",
+        "sasl.login.refresh.buffer.seconds",
+        "sasl.login.refresh.min.period.seconds",
+        "sasl.login.refresh.window.factor",
+        "sasl.login.refresh.window.jitter",
+        "sasl.login.retry.backoff.max.ms",
+        "sasl.login.retry.backoff.ms",
+    }
+)
+"""About Java, Kerberos, and a token that is fetched ahead of its use: this client fetches one when it logs in."""
+
+_PREFIXES: Final = ("security.", "sasl.", "ssl.")
+
+_HANDLERS: Final = frozenset(
+    {
+        "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler",
+        "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerLoginCallbackHandler",
+    }
+)
+_EXTENSION: Final = "extension_"
+"""Of an option of OAUTHBEARER's login module that the client sends along (KIP-342)."""
+
+
+class _Entry(NamedTuple):
+    text: str
+    where: str
+
+
+class ClientProperties(Mapping[str, str]):
+    """Settings with their sources. Its `repr` has names only."""
+
+    def __init__(self, values: Mapping[str, str] | None = None, where: str = "the client's settings") -> None:
+        self._entries = {name: _Entry(text, where) for name, text in (values or {}).items()}
+
+    @classmethod
+    def from_file(cls, path: str) -> "ClientProperties":
+        try:
+            with open(path, "rb") as file:
+                data = file.read(FILE_BYTES_MAX + 1)
+        except OSError as error:
+            raise BadSetting(f"cannot read {path}: {error.strerror or error}") from error
+        if len(data) > FILE_BYTES_MAX:
+            raise BadSetting(f"{path} is larger than {FILE_BYTES_MAX} bytes, expected a properties file")
+        try:
+            text = data.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise BadSetting(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from None
+        made = cls()
+        for number, name, value in parse_properties(text):
+            made._entries[name] = _Entry(value, f"{path} line {number}")
+        return made
+
+    def with_environment(self, environment: Mapping[str, str]) -> "ClientProperties":
+        """The same, overridden by variables."""
+        names = {VARIABLE_PREFIX + name.upper().replace(".", "_"): name for name in _READ | _WITHOUT_EFFECT}
+        made = ClientProperties()
+        made._entries = dict(self._entries)
+        for variable in sorted(environment):
+            if not variable.startswith(VARIABLE_PREFIX):
+                continue
+            name = names.get(variable)
+            if name is not None:
+                made._entries[name] = _Entry(environment[variable], f"the environment's {variable}")
+            elif variable.removeprefix(VARIABLE_PREFIX).startswith(("SECURITY_", "SASL_", "SSL_")):
+                raise BadSetting(f"the environment's {variable} is not a setting of a client")
+        return made
+
+    def __getitem__(self, name: str) -> str:
+        return self._entries[name].text
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __repr__(self) -> str:
+        return f"ClientProperties({', '.join(sorted(self._entries))})"
+
+    def text(self, name: str) -> str | None:
+        """The value, or its default."""
+        entry = self._entries.get(name)
+        return _DEFAULTS.get(name) if entry is None else entry.text.strip()
+
+    def is_set(self, name: str) -> bool:
+        return name in self._entries and bool(self._entries[name].text.strip())
+
+    def shown(self, name: str) -> str:
+        entry = self._entries.get(name)
+        return name if entry is None else f"{name} ({entry.where})"
+
+
+def parse_security(given: Mapping[str, str]) -> ClientSecurity:
+    """The security that settings ask for. Raises BadSetting."""
+    settings = given if isinstance(given, ClientProperties) else ClientProperties(given)
+    for name in settings:
+        if name.startswith(_PREFIXES) and name not in _READ | _WITHOUT_EFFECT:
+            raise BadSetting(
+                f"{settings.shown(name)} is not supported: remove it, or connect with a client that has it"
+            )
+    protocol = (settings.text(_PROTOCOL) or "").upper()
+    if protocol not in PROTOCOLS:
+        raise BadSetting(
+            f"{settings.shown(_PROTOCOL)} is {settings.text(_PROTOCOL)!r}, expected one of {', '.join(PROTOCOLS)}"
+        )
+    _refuse_unused(settings, protocol)
+    return ClientSecurity(
+        _tls(settings) if protocol.endswith("SSL") else None,
+        _login(settings) if protocol.startswith("SASL") else None,
+    )
+
+
+def _refuse_unused(settings: ClientProperties, protocol: str) -> None:
+    """Credentials that a protocol does not use: whoever wrote them believes that they are."""
+    if protocol.startswith("SASL"):
+        return
+    for name in (_JAAS, _USER, _PASSWORD, _CLIENT_SECRET):
+        if settings.is_set(name):
+            raise BadSetting(
+                f"{settings.shown(name)} is set, but {settings.shown(_PROTOCOL)} is {protocol}, expected SASL_SSL or "
+                "SASL_PLAINTEXT"
+            )
+
+
+def _tls(settings: ClientProperties) -> ClientTls:
+    name = "ssl.endpoint.identification.algorithm"
+    algorithm = settings.text(name) or ""
+    if algorithm.lower() not in ("", "https"):
+        raise BadSetting(
+            f"{settings.shown(name)} is {algorithm!r}, expected https, or nothing for no check of host names"
+        )
+    versions, suites = versions_and_suites(settings)
+    unknown = versions - {"TLSv1.2", "TLSv1.3"}
+    if unknown or not versions:
+        shown = settings.shown("ssl.enabled.protocols")
+        raise BadSetting(
+            f"{shown} is {settings.text('ssl.enabled.protocols')!r}, expected TLSv1.2, TLSv1.3 or both"
+        )
+    return ClientTls(
+        trust_store=trust_store(settings),
+        key_store=key_store(settings),
+        versions=versions,
+        suites=suites,
+        suites_setting=settings.shown("ssl.cipher.suites"),
+        checks_host=bool(algorithm),
+    )
+
+
+# -- log-ins -------------------------------------------------------------------------------------------
+
+
+def _login(settings: ClientProperties) -> ClientLogin:
+    mechanism = settings.text(_MECHANISM) or ""
+    if mechanism not in MECHANISMS:
+        default = "" if settings.is_set(_MECHANISM) else ", its default"
+        raise BadSetting(
+            f"{settings.shown(_MECHANISM)} is {mechanism!r}{default}, expected one of {', '.join(MECHANISMS)}"
+        )
+    module = _module(settings, mechanism)
+    if mechanism == OAUTHBEARER:
+        return _bearer_login(settings, module)
+    user, password = _credentials(settings, module)
+    if mechanism == PLAIN:
+        return PlainLogin(user, password)
+    is_token = module is not None and module.options.get("tokenauth", "").lower() == "true"
+    return ScramLogin(mechanism, user, password, random_nonce, is_delegation_token=is_token)
+
+
+def random_nonce() -> str:
+    return urlsafe_b64encode(os.urandom(24)).decode()
+
+
+def _module(settings: ClientProperties, mechanism: str) -> LoginModule | None:
+    if not settings.is_set(_JAAS):
+        return None
+    module = parse_jaas(settings.text(_JAAS) or "", settings.shown(_JAAS))
+    expected = {PLAIN: PLAIN_MODULE, OAUTHBEARER: OAUTH_MODULE}.get(mechanism, SCRAM_MODULE)
+    if module.name != expected:
+        raise BadSetting(
+            f"{settings.shown(_JAAS)} has a login module that is not of {_MECHANISM} {mechanism}, expected {expected}"
+        )
+    return module
+
+
+def _credentials(settings: ClientProperties, module: LoginModule | None) -> tuple[str, str]:
+    if module is None:
+        user, password = settings.text(_USER) or "", settings.text(_PASSWORD) or ""
+        shown = f"{_USER} and {_PASSWORD}"
+    elif settings.is_set(_USER) or settings.is_set(_PASSWORD):
+        raise BadSetting(
+            f"{settings.shown(_JAAS)} is set together with {_USER} or {_PASSWORD}, expected one of both ways"
+        )
+    else:
+        user, password = module.options.get("username", ""), module.options.get("password", "")
+        shown = f"username and password in {settings.shown(_JAAS)}"
+    if not user or not password:
+        raise BadSetting(
+            f"{settings.text(_PROTOCOL)} has no {'user' if not user else 'password'} to log in with, expected {shown}"
+            + ("" if module is not None else f", or {_JAAS}")
+        )
+    if "\0" in user or "\0" in password:
+        raise BadSetting(f"a user or password has a NUL character, expected {shown} without")
+    return user, password
+
+
+def _bearer_login(settings: ClientProperties, module: LoginModule | None) -> ClientLogin:
+    options = module.options if module is not None else {}
+    handler = settings.text(_HANDLER)
+    if handler and handler not in _HANDLERS:
+        raise BadSetting(
+            f"{settings.shown(_HANDLER)} is a class of Java's, expected none: {_URL} has the tokens"
+        )
+    extensions = {
+        name.removeprefix(_EXTENSION): text for name, text in options.items() if name.startswith(_EXTENSION)
+    }
+    url = settings.text(_URL) or ""
+    if url.startswith("file:"):
+        return BearerLogin(TokenFile(url, settings.shown(_URL)), extensions)
+    client_id = settings.text(_CLIENT_ID) or options.get("clientId", "")
+    secret = settings.text(_CLIENT_SECRET) or options.get("clientSecret", "")
+    if not url.startswith(("https://", "http://")):
+        raise BadSetting(
+            f"{settings.shown(_URL)} is {url!r}, expected the URL of a token endpoint, or a file: URL of a token"
+        )
+    if not client_id or not secret:
+        raise BadSetting(
+            f"the mechanism {OAUTHBEARER} has no client id or no client secret, expected {_CLIENT_ID} and "
+            f"{_CLIENT_SECRET}, or clientId and clientSecret in {_JAAS}"
+        )
+    endpoint = TokenEndpoint(
+        url,
+        client_id,
+        secret,
+        settings.text(_SCOPE) or options.get("scope"),
+        is_urlencoded=(settings.text(_URLENCODE) or "").lower() == "true",
+        tls=_endpoint_tls(settings, options) if url.startswith("https:") else None,
+        timeout_ms=_milliseconds(settings, "sasl.login.read.timeout.ms", 10_000),
+    )
+    return BearerLogin(endpoint, extensions)
+
+
+def _endpoint_tls(settings: ClientProperties, options: Mapping[str, str]) -> ClientTls:
+    """As in Kafka, the endpoint's TLS is set by options of the login module: brokers have other authorities."""
+    own = {name: text for name, text in options.items() if name.startswith("ssl.")}
+    return _tls(ClientProperties(own, settings.shown(_JAAS)))
+
+
+def _milliseconds(settings: ClientProperties, name: str, default: int) -> int:
+    text = settings.text(name)
+    if text is None:
+        return default
+    if not text.isascii() or not text.isdigit() or not int(text):
+        raise BadSetting(f"{settings.shown(name)} is {text!r}, expected a number of milliseconds")
+    return int(text)
