@@ -1,5 +1,6 @@
 """Users in a cluster: what was answered counts at every broker at once."""
 
+from base64 import b64encode
 from collections.abc import Iterator
 
 import pytest
@@ -19,6 +20,7 @@ from penstock.testing import Broker
 from penstock.wire import Api
 from penstock.wire.messages import request_module
 
+PLAIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="pw";'
 CLUSTER_ID = "a-cluster-with-users00"
 MECHANISM = scram.ScramMechanism.SCRAM_SHA_256
 
@@ -42,9 +44,9 @@ class Users:
             each.result(20)
 
     @staticmethod
-    def logs_in(port: int, user: str, password: str) -> bool:
+    def logs_in(port: int, user: str, password: str, extensions: str = "") -> bool:
         shake, auth = request_module(Api.SASL_HANDSHAKE, 1), request_module(Api.SASL_AUTHENTICATE, 2)
-        scram_client = ScramClient(MECHANISM, user, password)
+        scram_client = ScramClient(MECHANISM, user, password, extensions=extensions)
         with RawClient(port) as client:
             client.ask(Api.SASL_HANDSHAKE, 1, shake.SaslHandshakeRequest(mechanism=MECHANISM.label))
             first = auth.SaslAuthenticateRequest(auth_bytes=scram_client.first)
@@ -59,7 +61,9 @@ def users() -> Iterator[Users]:
     plain, sasl, other_plain, other_sasl, controller = free_ports(5)
     common = {
         "cluster.id": CLUSTER_ID,
-        "sasl.enabled.mechanisms": MECHANISM.label,
+        "sasl.enabled.mechanisms": f"{MECHANISM.label},PLAIN",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": PLAIN,
+        "delegation.token.secret.key": "the-same-at-all-nodes",
         "controller.listener.names": "CONTROLLER",
         "inter.broker.listener.name": "PLAINTEXT",
         "offsets.topic.replication.factor": "1",
@@ -93,3 +97,27 @@ def test_a_change_that_was_answered_counts_at_every_broker(users: Users) -> None
         assert all(users.logs_in(port, user, "second") for port in reversed(users.sasl))
         users.remove(user)
         assert not any(users.logs_in(port, user, "second") for port in reversed(users.sasl))
+
+
+def test_a_token_that_a_broker_made_logs_in_at_every_broker_and_a_removed_one_nowhere(users: Users) -> None:
+    """Made and removed at a broker that is no controller, which forwards the client's principal."""
+    make, end = request_module(Api.CREATE_DELEGATION_TOKEN, 3), request_module(Api.EXPIRE_DELEGATION_TOKEN, 2)
+    shake, auth = request_module(Api.SASL_HANDSHAKE, 1), request_module(Api.SASL_AUTHENTICATE, 2)
+    with RawClient(users.sasl[1]) as client:
+        client.ask(Api.SASL_HANDSHAKE, 1, shake.SaslHandshakeRequest(mechanism="PLAIN"))
+        client.ask(Api.SASL_AUTHENTICATE, 2, auth.SaslAuthenticateRequest(auth_bytes=b"\0alice\0pw"))
+        for _ in range(10):
+            request = make.CreateDelegationTokenRequest(
+                owner_principal_type=None, owner_principal_name=None, renewers=(), max_lifetime=-1
+            )
+            token = client.ask(Api.CREATE_DELEGATION_TOKEN, 3, request)
+            assert (token.error_code.value, token.principal_name) == (0, "alice")
+            key = b64encode(token.hmac).decode()
+
+            def logs_in(port: int, token_id: str = token.token_id, key: str = key) -> bool:
+                return users.logs_in(port, token_id, key, "tokenauth=true")
+
+            assert all(logs_in(port) for port in users.sasl)
+            gone = end.ExpireDelegationTokenRequest(hmac=token.hmac, expiry_time_period=-1)
+            assert client.ask(Api.EXPIRE_DELEGATION_TOKEN, 2, gone).error_code.value == 0
+            assert not any(logs_in(port) for port in users.sasl)

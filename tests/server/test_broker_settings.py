@@ -106,6 +106,18 @@ ELSEWHERE = {
     "test_a_refused_token_gets_kafkas_json_and_the_log_the_reason",
     "sasl.oauthbearer.sub.claim.name": "tests/server/test_oauth.py::"
     "test_a_refused_token_gets_kafkas_json_and_the_log_the_reason",
+    "delegation.token.expiry.check.interval.ms": "tests/server/test_delegation_tokens.py::"
+    "test_expired_tokens_are_removed_from_the_metadata",
+    "delegation.token.expiry.time.ms": "tests/server/test_delegation_tokens.py::"
+    "test_owner_and_renewers_renew_and_nobody_else",
+    "delegation.token.master.key": "tests/server/test_delegation_tokens.py::"
+    "test_the_older_name_of_the_secret_key",
+    "delegation.token.max.lifetime.ms": "tests/server/test_delegation_tokens.py::"
+    "test_owner_and_renewers_renew_and_nobody_else",
+    "delegation.token.secret.key": "tests/server/test_delegation_tokens.py::"
+    "test_the_key_is_the_one_that_kafka_computes",
+    "scram.unknown.users.secret": "tests/security/sasl/test_unknown_users.py::"
+    "test_a_name_has_the_same_salt_at_all_brokers_and_another_in_each_cluster",
     "sasl.server.max.receive.size": "tests/server/test_sasl.py::test_a_frame_before_the_log_in_is_small",
     **GROUPS,
     **QUORUM,

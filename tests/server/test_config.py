@@ -159,7 +159,6 @@ def test_brokers_speak_plaintext_among_themselves(tmp_path: Path) -> None:
         ("alter.config.policy.class.name", "it names a Java class"),
         ("config.providers", "it names a Java class"),
         ("principal.builder.class", "access control is not supported yet"),
-        ("delegation.token.secret.key", "access control is not supported yet"),
         ("listener.name.plaintext.max.connections", "others cannot be set for a single listener yet"),
     ],
 )

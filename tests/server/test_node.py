@@ -17,7 +17,6 @@ from penstock.metadata.records import (
     AccessControlEntryRecord,
     ClientQuotaRecord,
     ConfigRecord,
-    DelegationTokenRecord,
 )
 from penstock.records import build_batch
 from penstock.storage import DirectoryRefused, open_directory
@@ -263,7 +262,6 @@ def test_a_node_that_stood_still_does_not_fence_itself(
 
 
 SECRETS = {
-    "delegation tokens": DelegationTokenRecord(owner="User:alice", token_id="t"),
     "ACLs": AccessControlEntryRecord(id=bytes(16), resource_name="orders"),
 }
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from penstock.controlplane import broker_requests as brokers
+from penstock.controlplane import forwarding
 from penstock.controlplane.wire_conversion import (
     MISSING_RESULT,
     check_is_controller,
@@ -388,6 +389,9 @@ _WITHOUT_TIMEOUT: Final[dict[type, Callable[[Any], Request[Any]]]] = {
     r.AlterConfigs: _alter_configs,
     r.CreateAcls: _create_acls,
     r.DeleteAcls: _delete_acls,
+    r.CreateDelegationToken: forwarding.create_delegation_token,
+    r.RenewDelegationToken: forwarding.renew_delegation_token,
+    r.ExpireDelegationToken: forwarding.expire_delegation_token,
     r.IncrementalAlterConfigs: _incremental_alter_configs,
     r.AlterScramUsers: _alter_scram_users,
     r.RegisterBroker: brokers.register_broker,

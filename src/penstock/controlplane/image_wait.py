@@ -112,6 +112,21 @@ def _users_altered(request: r.AlterScramUsers, reply: dict[str, Result], image: 
     ) and all(is_set(each) for each in request.upsertions if _is_done(reply[each.user]))
 
 
+def _token_made(_: r.CreateDelegationToken, reply: r.DelegationToken, image: ClusterImage) -> bool:
+    return reply.record.token_id in image.tokens
+
+
+def _token_moved(
+    request: r.RenewDelegationToken | r.ExpireDelegationToken, expiry_ms: int, image: ClusterImage
+) -> bool:
+    if request.token_id is None:
+        return True
+    found = image.tokens.get(request.token_id)
+    if isinstance(request, r.ExpireDelegationToken) and request.period_ms < 0:
+        return found is None
+    return found is None or found.expiration_timestamp == expiry_ms
+
+
 _CHECKS: Final[dict[type, Callable[[Any, Any, ClusterImage], bool]]] = {
     r.CreateTopics: _created,
     r.DeleteTopics: _deleted,
@@ -122,6 +137,9 @@ _CHECKS: Final[dict[type, Callable[[Any, Any, ClusterImage], bool]]] = {
     r.UpdateFeatures: _moved,
     r.AlterScramUsers: _users_altered,
     r.CreateAcls: _has_acls,
+    r.CreateDelegationToken: _token_made,
+    r.RenewDelegationToken: _token_moved,
+    r.ExpireDelegationToken: _token_moved,
     r.DeleteAcls: _lacks_acls,
     r.UnregisterBroker: _forgotten,
 }

@@ -4,21 +4,11 @@ Access control that would not be enforced prevents serving the cluster; other fe
 """
 
 import logging
-from typing import Final
 
 from penstock.metadata.image import ClusterImage, ResourceType
-from penstock.metadata.records import (
-    AnyRecord,
-    ClientQuotaRecord,
-    DelegationTokenRecord,
-)
+from penstock.metadata.records import ClientQuotaRecord
 
 logger = logging.getLogger(__name__)
-
-_ACCESS_CONTROL: Final[dict[type[AnyRecord], str]] = {
-    DelegationTokenRecord: "delegation tokens, which are not checked",
-}
-"""Access control that is not enforced, with the words for the error message."""
 
 
 def unsupported_reason(image: ClusterImage, *, has_authorizer: bool) -> str | None:
@@ -28,13 +18,16 @@ def unsupported_reason(image: ClusterImage, *, has_authorizer: bool) -> str | No
             f"the cluster has {len(image.acls)} ACLs, and authorizer.class.name is not set: every client would have "
             "full access"
         )
-    for kind, what in _ACCESS_CONTROL.items():
-        if any(isinstance(each, kind) for each in image.kept.values()):
-            return f"the cluster has {what} yet: every client would have full access"
     return None
 
 
-def warn_unsupported(image: ClusterImage) -> None:
+def warn_unsupported(image: ClusterImage, *, has_token_keys: bool) -> None:
+    if image.tokens and not has_token_keys:
+        logger.warning(
+            "the cluster has %d delegation tokens, and delegation.token.secret.key is not set: nobody can log in with "
+            "one",
+            len(image.tokens),
+        )
     quotas = sum(isinstance(each, ClientQuotaRecord) for each in image.kept.values())
     groups = sum(resource.type == ResourceType.GROUP for resource in image.configs)
     for count, what in ((quotas, "client quotas"), (groups, "groups with their own settings")):

@@ -252,8 +252,8 @@ class LoginDispatcher:
         match verdict:
             case Challenge(token):
                 return self._token_reply(header, token)
-            case Accepted(user, token, expires_ms):
-                return self._token_reply(header, token, self._logged_in(session, user, expires_ms))
+            case Accepted():
+                return self._token_reply(header, verdict.token, self._logged_in(session, verdict))
             case Undecided(why):
                 # Without an answer: clients try again, and give up after a refusal.
                 self._connection.end(f"log-in: {why}")
@@ -285,12 +285,13 @@ class LoginDispatcher:
 
     # -- ends of log-ins -------------------------------------------------------------------------------
 
-    def _logged_in(self, session: Session, user: str, expires_ms: int | None) -> int:
+    def _logged_in(self, session: Session, verdict: Accepted) -> int:
         """Serve the connection as the user. Returns the lifetime of the session, 0 for no end."""
         self._stop_timer()
         mechanism = self._login.mechanism
         session_ms = max(self._listener.session_ms.get(mechanism, 0), 0)
-        session.principal = f"User:{user}"
+        user, expires_ms = verdict.user, verdict.expires_ms
+        session.principal, session.is_by_token = f"User:{user}", verdict.is_by_token
         self._login = SaslLogin(self._listener.mechanisms, LoggedIn(mechanism, user))
         logger.debug("%s logged in as %s with %s", session.peer, session.principal, mechanism)
         if not session_ms and expires_ms is None:

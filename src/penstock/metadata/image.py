@@ -4,8 +4,8 @@ An image is immutable. `replay` returns the image after some records, which shar
 one, so that readers may keep any image. `records` returns the records that rebuild it: the contents of a snapshot.
 `delta` has the changes between two images.
 
-Records of kinds that are not implemented (quotas, delegation tokens, records of later Kafka
-versions) are kept, also in snapshots, so that no node loses them.
+Records of kinds that are not implemented (quotas, records of later Kafka versions) are kept, also in snapshots, so
+that no node loses them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,6 +22,7 @@ from .records import (
     NO_LEADER,
     RECOVERED,
     AnyRecord,
+    DelegationTokenRecord,
     Endpoint,
     Ids,
     SupportedFeature,
@@ -167,6 +168,8 @@ class ClusterImage:
     """The id of the cluster; empty if the log does not have it."""
     scram_users: FrozenMap[ScramUser, UserScramCredentialRecord] = FrozenMap()  # noqa: RUF009
     """Credentials of users that log in with SCRAM."""
+    tokens: FrozenMap[str, DelegationTokenRecord] = FrozenMap()  # noqa: RUF009
+    """Delegation tokens, by their ids."""
     kept: FrozenMap[tuple[object, ...], AnyRecord] = FrozenMap()  # noqa: RUF009
     """Records of kinds that are not implemented, by their key."""
     unknown: tuple[UnknownRecord, ...] = ()

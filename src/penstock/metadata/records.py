@@ -146,6 +146,17 @@ class ConfigRecord(MetadataRecord):
     value: str | None = wire(STRING, nullable=True)
     """None removes the setting."""
 
+    def __repr__(self) -> str:
+        """Without the value of a password."""
+        from .config_table import BROKER_SETTINGS  # noqa: PLC0415  (which few records need)
+
+        setting = BROKER_SETTINGS.get(self.name)
+        value = "[hidden]" if setting is not None and setting.is_secret and self.value else repr(self.value)
+        return (
+            f"ConfigRecord(version={self.version!r}, resource_type={self.resource_type!r}, "
+            f"resource_name={self.resource_name!r}, name={self.name!r}, value={value})"
+        )
+
 
 class PartitionChangeRecord(MetadataRecord):
     """Changes of a partition. Unchanged fields are None, the leader -2, and the recovery state -1."""

@@ -46,6 +46,7 @@ class ImageDraft:
         self._configs = Draft(image.configs)
         self._scram_users = Draft(image.scram_users)
         self._acls = Draft(image.acls)
+        self._tokens = Draft(image.tokens)
         self._kept = Draft(image.kept)
         self._unknown = list(image.unknown)
         self._next_producer_id = image.next_producer_id
@@ -90,6 +91,7 @@ class ImageDraft:
             next_producer_id=self._next_producer_id,
             cluster_id=self._cluster_id,
             scram_users=self._scram_users.freeze(),
+            tokens=self._tokens.freeze(),
             kept=self._kept.freeze(),
             unknown=tuple(self._unknown),
             transaction=None if self._transaction is None else tuple(self._transaction),
@@ -285,6 +287,12 @@ class ImageDraft:
     def _remove_scram_user(self, record: s.RemoveUserScramCredentialRecord) -> None:
         self._scram_users.remove(ScramUser(record.mechanism, record.name))
 
+    def _token(self, record: s.DelegationTokenRecord) -> None:
+        self._tokens.set(record.token_id, record)
+
+    def _remove_token(self, record: s.RemoveDelegationTokenRecord) -> None:
+        self._tokens.remove(record.token_id)
+
     def _keep(self, record: s.AnyRecord) -> None:
         self._kept.set(_subject(record), record)
 
@@ -335,8 +343,6 @@ def _subject(record: s.AnyRecord) -> tuple[object, ...]:
     match record:
         case s.ClientQuotaRecord():
             return ("quota", tuple((each.type, each.name) for each in record.entity), record.key)
-        case s.DelegationTokenRecord() | s.RemoveDelegationTokenRecord():
-            return ("token", record.token_id)
         case _:
             return (type(record).__name__,)
 
@@ -362,8 +368,8 @@ _APPLY: dict[type, Callable[[ImageDraft, Any], None]] = {
     s.UserScramCredentialRecord: ImageDraft._scram_user,
     s.RemoveUserScramCredentialRecord: ImageDraft._remove_scram_user,
     s.ClientQuotaRecord: ImageDraft._quota,
-    s.DelegationTokenRecord: ImageDraft._keep,
-    s.RemoveDelegationTokenRecord: ImageDraft._drop,
+    s.DelegationTokenRecord: ImageDraft._token,
+    s.RemoveDelegationTokenRecord: ImageDraft._remove_token,
     s.ZkMigrationStateRecord: ImageDraft._keep,
     s.UnknownRecord: ImageDraft._keep_unknown,
 }

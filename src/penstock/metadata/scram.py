@@ -17,6 +17,11 @@ ITERATIONS_MAX: Final = 16384
 """Kafka's bounds. Each log-in costs the client that many hashes."""
 
 
+UNKNOWN_USERS_SECRET: Final = "scram.unknown.users.secret"
+"""The setting of all brokers that decides the salts of users that do not exist. The controller draws it with the first
+user."""
+
+
 class ScramMechanism(IntEnum):
     """By the numbers of the protocol."""
 

@@ -9,7 +9,7 @@ from .acls import Acl, acl_fields
 from .image import Broker, ClusterImage, ControllerNode, Partition, Topic
 
 KEPT_BEFORE_PRODUCER_IDS = (s.ClientQuotaRecord,)
-KEPT_AFTER_SCRAM_USERS = (s.DelegationTokenRecord, s.ZkMigrationStateRecord)
+KEPT_AFTER_TOKENS = (s.ZkMigrationStateRecord,)
 
 
 def snapshot_records(image: ClusterImage) -> Iterator[s.AnyRecord]:
@@ -38,7 +38,9 @@ def snapshot_records(image: ClusterImage) -> Iterator[s.AnyRecord]:
         yield acl_record(acl_id, acl)
     for _, user in sorted(image.scram_users.entries(), key=lambda each: each[0]):
         yield user
-    yield from _kept(image, KEPT_AFTER_SCRAM_USERS)
+    for _, token in sorted(image.tokens.entries(), key=lambda each: each[0]):
+        yield token
+    yield from _kept(image, KEPT_AFTER_TOKENS)
     yield from image.unknown
 
 

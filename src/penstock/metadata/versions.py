@@ -63,6 +63,10 @@ def has_scram_users(metadata_version: int) -> bool:
     return metadata_version >= 11
 
 
+def has_delegation_tokens(metadata_version: int) -> bool:
+    return metadata_version >= 14
+
+
 def has_directories(metadata_version: int) -> bool:
     return metadata_version >= 17
 

@@ -90,7 +90,6 @@ _ACCESS = (
     "super.users",
     "security.",
     "principal.builder.",
-    "delegation.token.secret.",
 )
 _CLASSES = ("alter.config.policy.class.name", "create.topic.policy.class.name")
 """Policies in Java: a topic that they forbid would be created."""

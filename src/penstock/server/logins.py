@@ -7,15 +7,16 @@ from collections.abc import Callable, Mapping
 from penstock.handlers.sasl import SaslListener
 from penstock.handlers.support.context import Context
 from penstock.handlers.support.latest_metadata import LatestMetadata
+from penstock.metadata.delegation_tokens import is_expired, owner_name
 from penstock.metadata.image import ScramUser
-from penstock.metadata.records import UserScramCredentialRecord
-from penstock.metadata.scram import ScramMechanism, hashed
+from penstock.metadata.scram import ScramMechanism
 from penstock.security.bearer import TokenValidator
 from penstock.security.sasl.exchange import Exchange
 from penstock.security.sasl.login import MakeExchange
 from penstock.security.sasl.oauthbearer import OAuthBearerExchange
 from penstock.security.sasl.plain import PlainExchange
-from penstock.security.sasl.scram import ScramExchange
+from penstock.security.sasl.scram import KnownUser, ScramExchange
+from penstock.security.sasl.unknown_users import UnknownUsers
 from penstock.server.oauth_config import OAuthConfig
 from penstock.server.sasl_config import OAUTHBEARER, SCRAMS, SaslConfig
 
@@ -28,12 +29,12 @@ def make_sasl_listeners(
     validator: Callable[[OAuthConfig], TokenValidator],
     failed_delay_ms: int,
 ) -> dict[str, SaslListener]:
-    latest = LatestMetadata(context)
+    latest, users = LatestMetadata(context), MetadataUsers(context)
     return {
         name: SaslListener(
             context,
             {
-                mechanism: _exchange_maker(mechanism, config, context, validator)
+                mechanism: _exchange_maker(mechanism, config, context, users, validator)
                 for mechanism in config.mechanisms
             },
             receive_bytes_max=config.receive_bytes_max,
@@ -46,7 +47,11 @@ def make_sasl_listeners(
 
 
 def _exchange_maker(
-    name: str, config: SaslConfig, context: Context, validator: Callable[[OAuthConfig], TokenValidator]
+    name: str,
+    config: SaslConfig,
+    context: Context,
+    users: "MetadataUsers",
+    validator: Callable[[OAuthConfig], TokenValidator],
 ) -> MakeExchange:
     if name == OAUTHBEARER:
         assert config.oauth is not None
@@ -54,18 +59,34 @@ def _exchange_maker(
         return lambda: OAuthBearerExchange(tokens, context.world.now_ms)
     mechanism = SCRAMS.get(name)
     if mechanism is None:
-        users = config.plain_users
-        assert users is not None
-        return lambda: PlainExchange(users)
-
-    def lookup(mechanism: ScramMechanism, user: str) -> UserScramCredentialRecord | None:
-        found: UserScramCredentialRecord | None = context.image.scram_users.get(ScramUser(mechanism, user))
-        return found
+        plain = config.plain_users
+        assert plain is not None
+        return lambda: PlainExchange(plain)
 
     def make() -> Exchange:
-        nonce = b64encode(os.urandom(NONCE_BYTES)).decode()
-        # All brokers of a cluster have the same salts for unknown users.
-        secret = hashed(mechanism, f"penstock unknown user {context.cluster_id}".encode())
-        return ScramExchange(mechanism, lookup, nonce, secret)
+        return ScramExchange(mechanism, users, b64encode(os.urandom(NONCE_BYTES)).decode())
 
     return make
+
+
+class MetadataUsers:
+    """The SCRAM users and delegation tokens of a node's metadata."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        unknown = UnknownUsers(lambda: context.image, os.urandom(32))
+        self.challenge, self.secret = unknown.challenge, unknown.secret
+
+    def user(self, mechanism: ScramMechanism, name: str) -> KnownUser | None:
+        found = self._context.image.scram_users.get(ScramUser(mechanism, name))
+        return None if found is None else KnownUser(name, found)
+
+    def token(self, mechanism: ScramMechanism, token_id: str) -> KnownUser | None:
+        keys, found = self._context.token_keys, self._context.image.tokens.get(token_id)
+        if keys is None or found is None or is_expired(found, self._context.world.now_ms()):
+            return None
+        owner = owner_name(found)
+        if owner is None:
+            return None
+        expires_ms = min(found.expiration_timestamp, found.max_timestamp)
+        return KnownUser(owner, keys.credential(mechanism, token_id), expires_ms)

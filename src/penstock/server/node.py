@@ -46,6 +46,8 @@ from penstock.handlers.support.fetch_sessions import FetchSessions
 from penstock.metadata.bootstrap import bootstrap_records
 from penstock.metadata.configs import BrokerSettings, broker_setting, min_insync_replicas
 from penstock.metadata.controller.requests import RegisterBroker
+from penstock.metadata.controller.scram_users import unknown_users_secret
+from penstock.metadata.delegation_tokens import token_keys
 from penstock.metadata.delta import delta
 from penstock.metadata.image import EMPTY, ClusterImage
 from penstock.metadata.records import AnyRecord, Endpoint, RemoveTopicRecord
@@ -256,6 +258,7 @@ class Node:
             peer_gateway=lambda: self.open_gateway().peer_rpc,
             peers=self._peers,
             authorizer=make_authorizer(config),
+            token_keys=token_keys(settings),
         )
         self._at_controller = replace(
             self.context, controller=self._control_plane.active, liveness=self._control_plane.liveness
@@ -405,9 +408,14 @@ class Node:
         if refusal is not None:
             self._failed(refusal)
             return
-        warn_unsupported(image)
+        warn_unsupported(image, has_token_keys=self.context.token_keys is not None)
         self._control_plane.lead(image, epoch)
-        naming = cluster_id_records(identity, told, image, self._world.rng)
+        naming: list[AnyRecord] = list(cluster_id_records(identity, told, image, self._world.rng))
+        if image.scram_users:  # a directory that Kafka wrote has users and no secret
+            keys = [
+                each.server_key for _, each in sorted(image.scram_users.entries(), key=lambda each: each[0])
+            ]
+            naming += unknown_users_secret(image, keys, self._world.rng)
         if image.features and naming:
             self._control_plane.active.write(naming)
         elif not image.features:

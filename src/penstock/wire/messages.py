@@ -8,6 +8,7 @@ writers are cached by API and version.
 
 As in kio, a uuid of zeros is None, a duration a timedelta, some timestamps are datetimes, and an error code is a
 member of kio's enum. The enum has the codes of kio's release: a reply with a newer code is a MalformedResponse.
+Messages in `plain_times` have plain milliseconds.
 """
 
 import sys
@@ -23,6 +24,7 @@ from typing import Any, Final, NamedTuple
 from .catalogue import KAFKA_RANGES, Api
 from .errors import MalformedRequest, MalformedResponse, UnsupportedVersion
 from .outline import Survey, Walk, outline
+from .plain_times import PLAIN_TIMES, with_plain_times
 from .primitives import REQUEST_ITEMS_MAX, trailing
 
 RESPONSE_ITEMS_MAX: Final = 2**22
@@ -74,9 +76,16 @@ def response_module(api: Api, version: int) -> ModuleType:
 
 def _module(api: Api, version: int, side: str) -> ModuleType:
     try:
-        return load_module(f"kio.schema.{api.name.lower()}.v{version}.{side}")
+        found = load_module(f"kio.schema.{api.name.lower()}.v{version}.{side}")
     except ModuleNotFoundError as error:
         raise UnsupportedVersion(f"{api.label} {version} is not known") from error
+    return found if api not in PLAIN_TIMES else _with_plain_times(api, version, side)
+
+
+@cache
+def _with_plain_times(api: Api, version: int, side: str) -> ModuleType:
+    found = load_module(f"kio.schema.{api.name.lower()}.v{version}.{side}")
+    return with_plain_times(found, api.label + side.title())
 
 
 class MessageBuilder:

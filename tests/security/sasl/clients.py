@@ -4,7 +4,9 @@ from base64 import b64decode, b64encode
 
 from penstock.metadata.records import UserScramCredentialRecord
 from penstock.metadata.scram import ScramMechanism, digest, hashed, salted_password, server_key, stored_key
+from penstock.security.sasl.scram import KnownUser
 
+EXPIRES_MS = 1_800_000_000_000
 SALT = b"0123456789abcdef"
 
 
@@ -26,14 +28,41 @@ def credential(
     )
 
 
+class Users:
+    """The users in the metadata, which a test may change during an exchange."""
+
+    def __init__(self, *credentials: UserScramCredentialRecord) -> None:
+        self.by_key = {(each.mechanism, each.name): each for each in credentials}
+
+    def user(self, mechanism: ScramMechanism, name: str) -> KnownUser | None:
+        found = self.by_key.get((mechanism, name))
+        return None if found is None else KnownUser(name, found)
+
+    def token(self, mechanism: ScramMechanism, token_id: str) -> KnownUser | None:
+        if token_id != "token-1":
+            return None
+        return KnownUser("carol", credential("key-1", mechanism, token_id), EXPIRES_MS)
+
+    def challenge(self, mechanism: ScramMechanism, name: str) -> tuple[bytes, int]:
+        return digest(mechanism, b"secret of the cluster", name.encode())[:20], 4096
+
+    def secret(self) -> bytes:
+        return b"secret of the cluster"
+
+
 class ScramClient:
     def __init__(
-        self, mechanism: ScramMechanism, user: str, password: str, nonce: str = "client-nonce"
+        self,
+        mechanism: ScramMechanism,
+        user: str,
+        password: str,
+        nonce: str = "client-nonce",
+        extensions: str = "",
     ) -> None:
         self._mechanism = mechanism
         self._password = password
         name = user.replace("=", "=3D").replace(",", "=2C")
-        self.bare = f"n={name},r={nonce}"
+        self.bare = f"n={name},r={nonce}" + (f",{extensions}" if extensions else "")
         self.first = f"n,,{self.bare}".encode()
         self._signature = b""
 

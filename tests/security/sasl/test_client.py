@@ -3,7 +3,7 @@
 from base64 import b64encode
 
 import pytest
-from tests.security.sasl.clients import credential
+from tests.security.sasl.clients import Users, credential
 
 from penstock.metadata.scram import ScramMechanism
 from penstock.security.sasl.client import (
@@ -29,9 +29,7 @@ def scram(
 
 def server(user: str = "alice", mechanism: ScramMechanism = ScramMechanism.SCRAM_SHA_256) -> ScramExchange:
     known = credential(PASSWORD, mechanism, user)
-    return ScramExchange(
-        mechanism, lambda _, name: known if name == user else None, "server-nonce", b"secret"
-    )
+    return ScramExchange(mechanism, Users(known), "server-nonce")
 
 
 @pytest.mark.parametrize("mechanism", ScramMechanism)

@@ -5,9 +5,8 @@ from base64 import b64encode
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tests.security.sasl.clients import ScramClient, credential
+from tests.security.sasl.clients import EXPIRES_MS, ScramClient, Users, credential
 
-from penstock.metadata.records import UserScramCredentialRecord
 from penstock.metadata.scram import ScramMechanism
 from penstock.security.sasl.exchange import Accepted, Challenge, Refused, Undecided
 from penstock.security.sasl.scram import TOKEN_BYTES_MAX, ScramExchange
@@ -16,18 +15,8 @@ SHA_256, SHA_512 = ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512
 KNOWN = {mechanism: credential("s3cret", mechanism) for mechanism in ScramMechanism}
 
 
-class Users:
-    """The users in the metadata, which a test may change during an exchange."""
-
-    def __init__(self, *credentials: UserScramCredentialRecord) -> None:
-        self.by_key = {(each.mechanism, each.name): each for each in credentials or KNOWN.values()}
-
-    def __call__(self, mechanism: ScramMechanism, user: str) -> UserScramCredentialRecord | None:
-        return self.by_key.get((mechanism, user))
-
-
 def exchange(mechanism: ScramMechanism = SHA_256, users: Users | None = None) -> ScramExchange:
-    return ScramExchange(mechanism, users or Users(), "server-nonce", b"secret of the cluster")
+    return ScramExchange(mechanism, users or Users(*KNOWN.values()), "server-nonce")
 
 
 def challenged(server: ScramExchange, client: ScramClient, *, is_latest: bool = True) -> bytes:
@@ -100,11 +89,31 @@ def test_a_user_that_changes_during_the_log_in_must_begin_again() -> None:
     assert isinstance(server.evaluate(client.final(challenge), is_latest=True), Undecided)
 
 
-def test_a_delegation_token_is_not_taken_for_a_password() -> None:
-    server, client = exchange(), ScramClient(SHA_256, "alice", "s3cret")
-    client.bare += ",tokenauth=true"
-    client.first = f"n,,{client.bare}".encode()
-    assert isinstance(server.evaluate(client.final(challenged(server, client)), is_latest=True), Refused)
+@pytest.mark.parametrize("mechanism", ScramMechanism)
+def test_a_delegation_token_logs_in_as_its_owner_until_it_expires(mechanism: ScramMechanism) -> None:
+    server, client = (
+        exchange(mechanism),
+        ScramClient(mechanism, "token-1", "key-1", extensions="tokenauth=true"),
+    )
+    accepted = server.evaluate(client.final(challenged(server, client)), is_latest=True)
+    assert isinstance(accepted, Accepted)
+    assert (accepted.user, accepted.expires_ms, accepted.is_by_token) == ("carol", EXPIRES_MS, True)
+    assert client.believes(accepted.token)
+
+
+@pytest.mark.parametrize(
+    ("name", "password", "extensions"),
+    [
+        ("token-1", "wrong", "tokenauth=true"),
+        ("token-2", "key-1", "tokenauth=true"),
+        ("token-1", "key-1", ""),
+        ("alice", "s3cret", "tokenauth=true"),
+    ],
+)
+def test_a_token_is_no_user_and_a_user_no_token(name: str, password: str, extensions: str) -> None:
+    server, client = exchange(), ScramClient(SHA_256, name, password, extensions=extensions)
+    refused = server.evaluate(client.final(challenged(server, client)), is_latest=True)
+    assert isinstance(refused, Refused)
 
 
 def test_nobody_acts_for_another() -> None:

@@ -17,8 +17,10 @@ from penstock.handlers import (
     config_changes,
     configs,
     consumer_groups,
+    delegation_tokens,
     envelope,
     features,
+    forwarded,
     group_admin,
     log_admin,
     metadata,
@@ -58,6 +60,7 @@ _MODULES = (
     producer_ids,
     sasl,
     scram_users,
+    delegation_tokens,
     offsets,
     log_admin,
     coordinators,
@@ -70,7 +73,7 @@ _MODULES = (
     envelope,
 )
 
-_CONTROLLER_MODULES = (raft, brokers)
+_CONTROLLER_MODULES = (raft, brokers, forwarded)
 """Served by controllers only."""
 
 Table: TypeAlias = dict[Api, tuple[VersionRange, Handler]]
@@ -81,11 +84,7 @@ SERVED: Table = {
 """Served at brokers' listeners."""
 
 SERVED_BY_CONTROLLERS: Table = {
-    **{
-        api: served
-        for api, served in SERVED.items()
-        if api in CONTROLLER_APIS and api is not Api.ENVELOPE  # here envelopes go between brokers
-    },
+    **{api: served for api, served in SERVED.items() if api in CONTROLLER_APIS},
     **{
         api: (KAFKA_RANGES[api], handler)
         for handlers in (

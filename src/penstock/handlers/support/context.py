@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from penstock.handlers.support.commit_fast_path import CommitFastPath
     from penstock.handlers.support.fetch_sessions import FetchSessions
     from penstock.handlers.support.produce_fast_path import ProduceFastPath
+    from penstock.metadata.delegation_tokens import TokenKeys
     from penstock.replica import Replicas
     from penstock.replica.broker_client import BrokerClient
     from penstock.security.authorizer import Authorizer
@@ -71,6 +72,8 @@ class Session:
         "_client_address",
         "end",
         "host",
+        "is_by_token",
+        "is_forwarded",
         "listener",
         "login",
         "on_close",
@@ -93,6 +96,10 @@ class Session:
         self.peer = peer
         self.listener = listener
         self.principal = ANONYMOUS
+        self.is_by_token = False
+        """The client logged in with a delegation token."""
+        self.is_forwarded = False
+        """At a controller: the client is one of the broker that sent an Envelope."""
         self.login: LoginDispatcher | None = None
         """Set on connections to SASL listeners."""
         self.end = end
@@ -209,6 +216,8 @@ class Context:
     """Created at the first call, whether or not this node serves HTTP or the line protocol."""
     peers: "Peers | None" = None
     """Connections to other nodes; None on a single node."""
+    token_keys: "TokenKeys | None" = None
+    """The keys of delegation tokens; None if tokens are off."""
     authorizer: "Authorizer | None" = None
     """None if every client may do everything."""
     liveness: BrokerLivenessPort | None = None

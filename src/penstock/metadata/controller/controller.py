@@ -10,8 +10,8 @@ from the committed records.
     controller.replay(outcome.records, offset, epoch)
 
 Each kind of request is one function in a module for its role: topics, partitions, reassignments, configs,
-features, ACLs, brokers, producer ids, SCRAM users. None writes anything; only the sessions of brokers change with
-their heartbeats.
+features, ACLs, brokers, producer ids, SCRAM users, delegation tokens. None writes anything; only the sessions of
+brokers change with their heartbeats.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from penstock.base.ids import LeaderEpoch, Offset, TimestampMs
 from penstock.base.outcome import Outcome
 from penstock.metadata import configs as settings_in_force
 from penstock.metadata.configs import BrokerSettings
+from penstock.metadata.delegation_tokens import TokenKeys, token_keys
 from penstock.metadata.image import ClusterImage
 from penstock.metadata.records import AnyRecord, BrokerRegistrationChangeRecord
 
@@ -31,6 +32,7 @@ from . import (
     balancing,
     brokers,
     configs,
+    delegation_tokens,
     features,
     partitions,
     producer_ids,
@@ -65,6 +67,12 @@ _DECIDE: dict[type, Callable[[ControllerView, Any], Outcome[Any]]] = {
     r.RegisterController: brokers.register_controller,
 }
 
+_DECIDE_TOKENS: dict[type, Callable[[ControllerView, TokenKeys | None, Any, TimestampMs], Outcome[Any]]] = {
+    r.CreateDelegationToken: delegation_tokens.create_delegation_token,
+    r.RenewDelegationToken: delegation_tokens.renew_delegation_token,
+    r.ExpireDelegationToken: delegation_tokens.expire_delegation_token,
+}
+
 
 class Controller:
     def __init__(
@@ -81,6 +89,9 @@ class Controller:
         self._view = ControllerView(image, settings, validate, rng, cluster_id)
         self._sessions = brokers.Sessions(session_timeout_ms, now_ms)
         self._balancing = balancing.Balancing(self._view, now_ms)
+        self._token_keys = token_keys(settings)
+        self._tokens_checked_ms = now_ms
+        """When expired delegation tokens were last removed."""
 
     @property
     def image(self) -> ClusterImage:
@@ -98,18 +109,29 @@ class Controller:
                 return brokers.fence_broker(self._view, self._sessions, request)
             case r.UnregisterBroker():
                 return brokers.unregister_broker(self._view, self._sessions, request)
+            case r.CreateDelegationToken() | r.RenewDelegationToken() | r.ExpireDelegationToken():
+                return _DECIDE_TOKENS[type(request)](self._view, self._token_keys, request, now_ms)
             case _:
                 return _DECIDE[type(request)](self._view, request)
 
     def tick(self, now_ms: TimestampMs) -> Outcome[int]:
-        """Do periodic work: fence silent brokers, elect leaders uncleanly where allowed, restore preferred leaders.
-        The reply is the number of restored leaders."""
+        """Do periodic work: fence silent brokers, elect leaders uncleanly where allowed, restore preferred leaders,
+        remove expired delegation tokens. The reply is the number of restored leaders."""
         records = brokers.fence_stale(self._view, self._sessions, now_ms)
         after = self._view.after(records) if records else self._view
         records += partitions.elect_where_unclean_is_allowed(after)
         after = self._view.after(records) if records else self._view
         restored = self._balancing.due(after, now_ms)
-        return Outcome(len(restored), (*records, *restored))
+        return Outcome(len(restored), (*records, *restored, *self._expired_tokens(now_ms)))
+
+    def _expired_tokens(self, now_ms: TimestampMs) -> list[AnyRecord]:
+        """The removal of expired delegation tokens, every `delegation.token.expiry.check.interval.ms`."""
+        if not self.image.tokens or (
+            now_ms - self._tokens_checked_ms < delegation_tokens.check_interval_ms(self._view)
+        ):
+            return []
+        self._tokens_checked_ms = now_ms
+        return delegation_tokens.remove_expired(self._view, now_ms)
 
     def cut(self, broker_id: int, broker_epoch: int) -> None:
         """The connection that a broker sent heartbeats on was closed."""

@@ -13,7 +13,14 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Uuid
 from penstock.metadata.acls import Acl, AclFilter
 from penstock.metadata.image import Resource
-from penstock.metadata.records import RECOVERED, Endpoint, Ids, SupportedFeature, Uuids
+from penstock.metadata.records import (
+    RECOVERED,
+    DelegationTokenRecord,
+    Endpoint,
+    Ids,
+    SupportedFeature,
+    Uuids,
+)
 from penstock.records.structs import NO_UUID
 
 R_co = TypeVar("R_co", covariant=True)
@@ -327,6 +334,53 @@ class AlterScramUsers(NamedTuple):
         """Each user once."""
         named = [*(each.user for each in self.deletions), *(each.user for each in self.upsertions)]
         return tuple(dict.fromkeys(named))
+
+
+# Delegation tokens.
+
+
+class CreateDelegationToken(NamedTuple):
+    """Answered with a `DelegationToken`."""
+
+    owner: str
+    """A principal, as User:alice."""
+    requester: str
+    """The principal of the client."""
+    renewers: tuple[str, ...]
+    max_lifetime_ms: int
+    """At most as long as the settings allow; -1 for that."""
+    client_host: str
+    """The client's address."""
+
+
+@dataclass(frozen=True, slots=True)
+class DelegationToken:
+    record: DelegationTokenRecord
+    key: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class RenewDelegationToken:
+    """Answered with the time of the new expiry."""
+
+    requester: str
+    client_host: str
+    key: bytes = field(repr=False)
+    period_ms: int
+    token_id: str | None = None
+    """The token with this key, if the broker knows it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExpireDelegationToken:
+    """Answered with the time of the new expiry."""
+
+    requester: str
+    client_host: str
+    key: bytes = field(repr=False)
+    period_ms: int
+    """Negative to remove the token at once."""
+    token_id: str | None = None
 
 
 class RegisterController(NamedTuple):

@@ -5,16 +5,34 @@ request carries the salted password; the log has the keys derived from it.
 """
 
 from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.outcome import Outcome
-from penstock.metadata.image import ClusterImage, ScramUser
-from penstock.metadata.records import AnyRecord, RemoveUserScramCredentialRecord, UserScramCredentialRecord
-from penstock.metadata.scram import ITERATIONS_MAX, ITERATIONS_MIN, ScramMechanism, server_key, stored_key
+from penstock.metadata.image import ALL_BROKERS, ClusterImage, ScramUser
+from penstock.metadata.records import (
+    AnyRecord,
+    ConfigRecord,
+    RemoveUserScramCredentialRecord,
+    UserScramCredentialRecord,
+)
+from penstock.metadata.scram import (
+    ITERATIONS_MAX,
+    ITERATIONS_MIN,
+    UNKNOWN_USERS_SECRET,
+    ScramMechanism,
+    digest,
+    server_key,
+    stored_key,
+)
 from penstock.metadata.versions import has_scram_users
 
 from .requests import OK, AlterScramUsers, Result, ScramDeletion, ScramUpsertion, refused
 from .view import ControllerView
+
+if TYPE_CHECKING:
+    from random import Random
 
 
 def alter_scram_users(view: ControllerView, request: AlterScramUsers) -> Outcome[dict[str, Result]]:
@@ -35,7 +53,28 @@ def alter_scram_users(view: ControllerView, request: AlterScramUsers) -> Outcome
         else:
             results[each.user] = OK
             records.append(record)
+    keys = [each.server_key for each in records if isinstance(each, UserScramCredentialRecord)]
+    if keys:
+        records += unknown_users_secret(view.image, keys, view.rng)
     return Outcome(results, tuple(records))
+
+
+def unknown_users_secret(image: ClusterImage, keys: Iterable[bytes], rng: "Random") -> list[AnyRecord]:
+    """The record of the secret that decides the salts of unknown users, unless the cluster has one.
+
+    It is made from keys of users, which no single client knows, and from chance.
+    """
+    if UNKNOWN_USERS_SECRET in image.config(ALL_BROKERS):
+        return []
+    material = digest(ScramMechanism.SCRAM_SHA_512, rng.randbytes(32), b"".join(keys))
+    return [
+        ConfigRecord(
+            resource_type=ALL_BROKERS.type,
+            resource_name=ALL_BROKERS.name,
+            name=UNKNOWN_USERS_SECRET,
+            value=material.hex(),
+        )
+    ]
 
 
 def _record(image: ClusterImage, change: ScramDeletion | ScramUpsertion) -> AnyRecord:

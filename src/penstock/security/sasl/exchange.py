@@ -19,6 +19,8 @@ class Accepted(NamedTuple):
     token: bytes = b""
     expires_ms: TimestampMs | None = None
     """When what the client logged in with expires, by the wall clock; None for never. The session ends then."""
+    is_by_token: bool = False
+    """The client logged in with a delegation token of the user."""
 
 
 class Refused(NamedTuple):

@@ -5,9 +5,11 @@
 
 The password does not travel. The proof shows that the client knows it, the signature that the server knows the user.
 
-An unknown user gets a challenge too, with a salt that stays the same for that name, and is refused by its proof; both
-cost the same. So a stranger cannot tell which users exist, unless it knows the cluster's id, from which those salts
-follow, or the length of real ones. Proofs are compared in constant time.
+An unknown user gets a challenge too, which looks like one for a user that exists (`unknown_users`), and is refused by
+its proof; both cost the same. So a stranger cannot tell which users exist. Proofs are compared in constant time.
+
+With the extension `tokenauth=true` the name is that of a delegation token and the password its key. The client is then
+the token's owner, until the token expires.
 
 The first token is answered by the controller's latest committed metadata, if it can be had, so that a user that was
 just created or changed can log in, and one that was just removed cannot. Where that is not certain, or the user
@@ -16,9 +18,9 @@ changed since, a proof that does not match proves nothing: the exchange ends und
 
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple, Protocol
 
+from penstock.base.ids import TimestampMs
 from penstock.metadata.records import UserScramCredentialRecord
 from penstock.metadata.scram import ITERATIONS_MIN, ScramMechanism, digest, hashed
 from penstock.security.sasl.exchange import Accepted, Challenge, Refused, Undecided, Verdict
@@ -37,36 +39,54 @@ TOKEN_BYTES_MAX: Final = 4096
 _TOKEN_AUTH: Final = ",tokenauth=true"
 """The extension by which a client logs in with a delegation token instead of a password."""
 
-Lookup = Callable[[ScramMechanism, str], UserScramCredentialRecord | None]
-"""The credential of a user, in the current metadata."""
+
+class KnownUser(NamedTuple):
+    """Whom a name stands for."""
+
+    user: str
+    credential: UserScramCredentialRecord
+    expires_ms: TimestampMs | None = None
+    """Of a delegation token."""
+
+
+class ScramUsers(Protocol):
+    """The users and delegation tokens of the current metadata."""
+
+    def user(self, mechanism: ScramMechanism, name: str) -> KnownUser | None: ...
+
+    def token(self, mechanism: ScramMechanism, token_id: str) -> KnownUser | None:
+        """The owner of a token that has not expired."""
+
+    def challenge(self, mechanism: ScramMechanism, name: str) -> tuple[bytes, int]:
+        """Salt and iterations for a name that stands for nobody."""
+
+    def secret(self) -> bytes:
+        """Stands for the stored key of somebody that does not exist."""
 
 
 class ScramExchange:
     __slots__ = (
         "_bare",
-        "_credential",
         "_first",
+        "_found",
         "_is_latest",
         "_is_token",
-        "_lookup",
         "_mechanism",
+        "_name",
         "_nonce",
-        "_secret",
-        "_user",
+        "_users",
     )
 
-    def __init__(self, mechanism: ScramMechanism, lookup: Lookup, nonce: str, secret: bytes) -> None:
-        """`nonce` is random text without commas, new for each exchange. `secret` decides the salts of unknown users,
-        and is the same on all brokers."""
+    def __init__(self, mechanism: ScramMechanism, users: ScramUsers, nonce: str) -> None:
+        """`nonce` is random text without commas, new for each exchange."""
         self._mechanism = mechanism
-        self._lookup = lookup
+        self._users = users
         self._nonce = nonce
         """The server's part; with the client's before it once that is known."""
-        self._secret = secret
-        self._user: str | None = None
+        self._name: str | None = None
         """None until the first message is read."""
-        self._credential: UserScramCredentialRecord | None = None
-        """None for an unknown user."""
+        self._found: KnownUser | None = None
+        """None if the name stands for nobody."""
         self._is_latest = False
         self._is_token = False
         """The name is that of a delegation token."""
@@ -75,13 +95,13 @@ class ScramExchange:
 
     @property
     def needs_latest(self) -> bool:
-        return self._user is None
+        return self._name is None
 
     def evaluate(self, token: bytes, *, is_latest: bool) -> Verdict:
         if len(token) > TOKEN_BYTES_MAX:
             return Refused(f"a message has {len(token)} bytes, expected at most {TOKEN_BYTES_MAX}")
         text = token.decode("utf-8", "replace")
-        return self._answer_first(text, is_latest) if self._user is None else self._answer_final(text)
+        return self._answer_first(text, is_latest) if self._name is None else self._answer_final(text)
 
     def _answer_first(self, text: str, is_latest: bool) -> Verdict:
         matched = _FIRST.fullmatch(text)
@@ -94,22 +114,23 @@ class ScramExchange:
                 "the client wants to act as another user",
                 "Authentication failed: Client requested an authorization id that is different from username",
             )
-        self._user, self._bare, self._is_latest = user, bare, is_latest
+        self._name, self._bare, self._is_latest = user, bare, is_latest
         self._nonce = nonce + self._nonce
         self._is_token = _TOKEN_AUTH in extensions.lower()
-        self._credential = self._credential_now()
-        if self._credential is not None:
-            salt, iterations = self._credential.salt, self._credential.iterations
+        self._found = self._found_now()
+        if self._found is not None:
+            salt, iterations = self._found.credential.salt, self._found.credential.iterations
         else:
-            salt, iterations = digest(self._mechanism, self._secret, user.encode())[:20], ITERATIONS_MIN
+            salt, iterations = self._users.challenge(self._mechanism, user)
         self._first = f"r={self._nonce},s={b64encode(salt).decode()},i={iterations}"
         return Challenge(self._first.encode())
 
-    def _credential_now(self) -> UserScramCredentialRecord | None:
-        """The user's credential in the current metadata. No delegation token is known yet."""
-        assert self._user is not None
-        found = None if self._is_token else self._lookup(self._mechanism, self._user)
-        return found if found is not None and found.iterations >= ITERATIONS_MIN else None
+    def _found_now(self) -> KnownUser | None:
+        """Whom the name stands for, in the current metadata."""
+        assert self._name is not None
+        look = self._users.token if self._is_token else self._users.user
+        found = look(self._mechanism, self._name)
+        return found if found is not None and found.credential.iterations >= ITERATIONS_MIN else None
 
     def _answer_final(self, text: str) -> Verdict:
         matched = _FINAL.fullmatch(text)
@@ -121,19 +142,19 @@ class ScramExchange:
         exchange = f"{self._bare},{self._first},{proved}".encode()
         if not self._is_proved(exchange, b64decode(proof)):
             return self._refused()
-        assert self._credential is not None
-        assert self._user is not None
-        signature = digest(self._mechanism, self._credential.server_key, exchange)
-        return Accepted(self._user, b"v=" + b64encode(signature))
+        assert self._found is not None
+        user, credential, expires_ms = self._found
+        signature = digest(self._mechanism, credential.server_key, exchange)
+        return Accepted(user, b"v=" + b64encode(signature), expires_ms, self._is_token)
 
     def _is_proved(self, exchange: bytes, proof: bytes) -> bool:
         import hmac  # noqa: PLC0415  (loads OpenSSL)
 
-        known = self._credential is not None
+        known = self._found is not None
         stored = (
-            self._credential.stored_key
-            if self._credential is not None
-            else hashed(self._mechanism, self._secret)
+            self._found.credential.stored_key
+            if self._found is not None
+            else hashed(self._mechanism, self._users.secret())
         )
         signature = digest(self._mechanism, stored, exchange)
         if len(proof) != len(signature):
@@ -142,9 +163,8 @@ class ScramExchange:
         return hmac.compare_digest(hashed(self._mechanism, client_key), stored) and known
 
     def _refused(self) -> Verdict:
-        assert self._user is not None
         if not self._is_latest:
             return Undecided("the proof does not match, and the controller's latest metadata is not known")
-        if self._credential_now() != self._credential:
+        if self._found_now() != self._found:
             return Undecided("the user changed during the log-in")
         return Refused("unknown user or wrong password")
