@@ -11,6 +11,7 @@ import pytest
 import trustme
 from confluent_kafka import Consumer, Producer, TopicPartition
 from tests.gateway.scrapes import Scrape, get, scrape
+from tests.security.tokens import jwks
 
 from penstock.client.line import LineClient
 from penstock.testing import Broker
@@ -27,11 +28,16 @@ TARGET_LABELS = {"instance", "job"}
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scrape]:
-    """Of a node on which everything has happened once. It has a listener with TLS too."""
-    store = tmp_path_factory.mktemp("tls") / "node.pem"
+    """Of a node on which everything has happened once. It has listeners with TLS and with bearer tokens too."""
+    directory = tmp_path_factory.mktemp("security")
+    keys = directory / "keys.json"
+    keys.write_bytes(jwks())
+    store = directory / "node.pem"
     store.write_bytes(trustme.CA().issue_cert("localhost").private_key_and_cert_chain_pem.bytes())
     settings = {
-        "listeners": "PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0",
+        "listeners": "PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",
+        "sasl.enabled.mechanisms": "OAUTHBEARER",
+        "sasl.oauthbearer.jwks.endpoint.url": keys.as_uri(),
         "ssl.keystore.type": "PEM",
         "ssl.keystore.location": str(store),
     }

@@ -349,6 +349,8 @@ class Replicas:
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
             )
             partition.follow(placed.leader, placed.leader_epoch, why, placed.partition_epoch)
+            if partition.log.topic_id is None and self._has_joined_isr(change):
+                self._mend_id(name, topic)
             if partition.log.is_damaged:
                 self._mend(partition, placed)
         if partition not in self._created:
@@ -359,6 +361,11 @@ class Replicas:
         """Whether a log belongs to this topic. A log without a topic id may be of an older topic of the same name: it
         is accepted while it is in the ISR or the ELR, and replicated again otherwise."""
         return log.topic_id == topic.id or (log.topic_id is None and not self._is_spare(placed))
+
+    def _has_joined_isr(self, change: PartitionDelta) -> bool:
+        return (
+            change.old is not None and self._node_id not in change.old.isr and self._node_id in change.new.isr
+        )
 
     def _give_up(self, partition: Partition) -> None:
         del self.partitions[partition.name]
@@ -450,7 +457,7 @@ class Replicas:
 
     def _mend_id(self, name: TopicPartition, topic: Topic) -> None:
         """Write the topic id of a log that has lost it: a power cut may take the id of a new log, and nothing else. As
-        this replica leads, the log is this topic's."""
+        this replica leads, or has caught up with the leader, the log is this topic's."""
         try:
             self.directory.set_topic_id(name, topic.id)
         except StorageError as error:

@@ -13,6 +13,7 @@ from penstock.sim.topic_lives import topic_name
 from penstock.storage import names
 from penstock.storage.check import check_directory
 from penstock.storage.checkpoints import decode_partition_metadata
+from penstock.storage.errors import BadCheckpoint
 from penstock.storage.findings import Tally, read_through
 from penstock.storage.layout import METADATA_TOPIC, layout_of
 from penstock.vfs import Vfs, read_file
@@ -145,7 +146,8 @@ def read_replicas(
 
 def left_behind(disk: Vfs, node: int, image: ClusterImage) -> list[str]:
     """Return directories of partitions that do not belong on the node: their topic was deleted or replaced by another
-    of the same name, or the partition was moved. Directories being deleted (`-delete`) do not count."""
+    of the same name, or the partition was moved. A directory whose topic id a power cut destroyed counts too, until the
+    node has written it again. Directories being deleted (`-delete`) do not count."""
     logs = layout_of(disk, DATA).logs
     found = []
     for entry in disk.list_dir(logs):
@@ -159,6 +161,9 @@ def left_behind(disk: Vfs, node: int, image: ClusterImage) -> list[str]:
     return found
 
 
-def _topic_id(disk: Vfs, directory: str) -> bytes:
+def _topic_id(disk: Vfs, directory: str) -> bytes | None:
     path = f"{directory}/{names.PARTITION_METADATA}"
-    return decode_partition_metadata(read_file(disk, path), path)
+    try:
+        return decode_partition_metadata(read_file(disk, path), path)
+    except (FileNotFoundError, BadCheckpoint):
+        return None
