@@ -349,10 +349,7 @@ class Replicas:
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
             )
             partition.follow(placed.leader, placed.leader_epoch, why, placed.partition_epoch)
-            if partition.log.topic_id is None and self._has_joined_isr(change):
-                self._mend_id(name, topic)
-            if partition.log.is_damaged:
-                self._mend(partition, placed)
+            self._mend_follower(partition, change)
         if partition not in self._created:
             self._serve(partition, rules)
         return cost
@@ -380,6 +377,15 @@ class Replicas:
     def _is_spare(self, placed: Placed) -> bool:
         """Whether the replica here can be replaced: another broker leads, and it is in neither the ISR nor the ELR."""
         return placed.leader != NO_LEADER and self._node_id not in (*placed.isr, *placed.elr)
+
+    def _mend_follower(self, partition: Partition, change: PartitionDelta) -> None:
+        has_joined_isr = (
+            change.old is not None and self._node_id not in change.old.isr and self._node_id in change.new.isr
+        )
+        if has_joined_isr and partition.log.topic_id is None:
+            self._mend_id(partition.name, change.topic)
+        if partition.log.is_damaged:
+            self._mend(partition, change.new)
 
     def _mend(self, partition: Partition, placed: Placed) -> None:
         """Truncate a damaged follower's log once it is out of the ISR and the ELR; until then, have it leave them."""
