@@ -146,8 +146,8 @@ def read_replicas(
 
 def left_behind(disk: Vfs, node: int, image: ClusterImage) -> list[str]:
     """Return directories of partitions that do not belong on the node: their topic was deleted or replaced by another
-    of the same name, or the partition was moved. A directory that lost its topic id in a power cut counts too, until the
-    node has written it again. Directories being deleted (`-delete`) do not count."""
+    of the same name, or the partition was moved. A directory that lost its topic id in a power cut counts too, until
+    the node has written it again. Directories being deleted (`-delete`) do not count."""
     logs = layout_of(disk, DATA).logs
     found = []
     for entry in disk.list_dir(logs):
