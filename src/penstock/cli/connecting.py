@@ -1,11 +1,13 @@
 """Shared by commands that use a broker: options, a connection, and errors as one sentence."""
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -13,10 +15,13 @@ from penstock.base.errors import KafkaError
 from penstock.cli.main import EXIT_WRONG
 from penstock.cli.output import Refused, complain
 from penstock.client.cluster import Cluster
-from penstock.client.errors import Unreachable
+from penstock.client.errors import AuthenticationFailed, Unreachable
 from penstock.client.settings import ClientSettings, parse_servers
 from penstock.records import Codec
 from penstock.records.errors import CorruptBatch
+
+if TYPE_CHECKING:
+    from penstock.client.client_config import ClientConfig
 
 RETRY_SILENT_S = 2.0
 """Retries are reported after this time: a leader election takes less."""
@@ -26,13 +31,22 @@ RETRY_GAP_S = 10.0
 SERVER_DEFAULT = "127.0.0.1:9092"
 
 Server = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--server",
         "-s",
         metavar="HOST:PORT[,...]",
         envvar="PENSTOCK_SERVER",
-        help="Bootstrap servers: one or more brokers of the cluster.",
+        help=f"Bootstrap servers: one or more brokers of the cluster.  [{SERVER_DEFAULT}]",
+    ),
+]
+ClientConfigFile = Annotated[
+    str | None,
+    typer.Option(
+        "--client-config",
+        metavar="FILE",
+        envvar="PENSTOCK_CLIENT_CONFIG",
+        help="A client.properties of Kafka: log-in, TLS and bootstrap.servers.",
     ),
 ]
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")]
@@ -55,12 +69,46 @@ class Isolation(StrEnum):
     UNCOMMITTED = "uncommitted"
 
 
-@contextmanager
-def connected(server: str, settings: ClientSettings | None = None) -> Iterator[Cluster]:
-    """Connect to a cluster for one command. Errors are one sentence and exit code 2; damaged records, exit code 1."""
+class Target(NamedTuple):
+    """Which cluster a command uses, and with which settings of a client."""
+
+    server: str
+    config: "ClientConfig | None"
+    """None without any."""
+    file: str | None = None
+    """The file that the configuration is from, if it is from one."""
+
+
+def target_of(server: str | None, client_config: str | None) -> Target:
+    """The options, else the file's bootstrap.servers, else this machine. Raises Refused."""
+    if client_config is None and not any(name.startswith("PENSTOCK_CLIENT_") for name in os.environ):
+        return Target(server or SERVER_DEFAULT, None)  # without loading what log-ins need
+    from penstock.client.client_config import ClientConfig  # noqa: PLC0415
+
     try:
-        servers = parse_servers(server)
-    except ValueError as error:
+        config = ClientConfig.load(client_config, os.environ)
+        return Target(server or config.servers or SERVER_DEFAULT, config, client_config)
+    except KafkaError as error:
+        raise Refused(str(error)) from error
+
+
+def secured(settings: ClientSettings, config: "ClientConfig | None") -> ClientSettings:
+    """Settings with the security and the client id of a file and the environment. Raises BadSetting."""
+    if config is None:
+        return settings
+    return replace(settings, security=config.security(), client_id=config.client_id or settings.client_id)
+
+
+@contextmanager
+def connected(
+    server: str | None, client_config: str | None, settings: ClientSettings | None = None
+) -> Iterator[Cluster]:
+    """Connect to a cluster for one command. Errors are one sentence and exit code 2; damaged records, exit code 1."""
+    target = target_of(server, client_config)
+    try:
+        servers = parse_servers(target.server)
+        settings = secured(settings or ClientSettings(), target.config)
+    except (ValueError, KafkaError) as error:
         raise Refused(str(error)) from error
     try:
         with Cluster(servers, settings, on_retry=RetryReports()) as cluster:
@@ -70,6 +118,9 @@ def connected(server: str, settings: ClientSettings | None = None) -> Iterator[C
         raise typer.Exit(EXIT_WRONG) from damage
     except Unreachable as error:
         raise Refused(f"{error}; start a broker with `penstock up`, or name one with --server") from error
+    except AuthenticationFailed as error:
+        hint = "" if target.config is not None else ", in a file that --client-config names"
+        raise Refused(f"{error}{hint}") from error
     except KafkaError as error:
         raise Refused(str(error)) from error
 

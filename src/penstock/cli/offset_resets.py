@@ -45,7 +45,8 @@ class OffsetChange(NamedTuple):
 
 
 def reset(
-    server: str,
+    server: str | None,
+    client_config: str | None,
     group_id: str,
     selections: list[Selection],
     target: ResetTarget,
@@ -59,7 +60,7 @@ def reset(
     if target.file is not None and selections:
         raise Refused("--from-file and --topic exclude each other: the file names the partitions")
     from_file = None if target.file is None else read_file(target.file, group_id)
-    with connected(server) as cluster:
+    with connected(server, client_config) as cluster:
         group = find_group(cluster, group_id)
         if execute:
             _refuse_live(group)

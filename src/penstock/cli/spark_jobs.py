@@ -1,5 +1,6 @@
 """Shared by `penstock archive`, `audit` and `replay`: options, a Spark session, and failures as one sentence."""
 
+import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ import typer
 
 from penstock.base.errors import KafkaError
 from penstock.base.extras import install_hint
+from penstock.cli.connecting import Target
 from penstock.cli.output import Refused
 from penstock.spark.pipeline.errors import CannotRun
 
@@ -41,6 +43,14 @@ def spark_session(name: str, master: str, conf: Mapping[str, str]) -> "Iterator[
         spec = PipelineSpec(name, at, None, scratch, at, {}, (), (), ())
         with session(spec, master=master, conf=conf, log=at / "spark.log") as spark:
             yield spark
+
+
+def client_options(target: Target) -> dict[str, str]:
+    """The security of a command's connections as options of the source and the sink, without secrets."""
+    if target.config is None:
+        return {}
+    options = {f"kafka.{name}": text for name, text in target.config.properties.from_environment.items()}
+    return options if target.file is None else {"clientConfig": os.path.abspath(target.file), **options}
 
 
 @contextmanager

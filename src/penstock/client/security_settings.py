@@ -10,12 +10,13 @@
 cannot be honoured raises `BadSetting`, since a client that ignored it would be less secure than its user believes.
 Settings that only Java needs, and all others of Kafka's clients, are ignored. No error shows a secret.
 
-A file is overridden by environment variables: PENSTOCK_CLIENT_SASL_PASSWORD is `sasl.password`.
+A file is overridden by environment variables: PENSTOCK_CLIENT_SASL_PASSWORD is `sasl.password`. A value may stand
+elsewhere: `sasl.password=${env:KAFKA_PASSWORD}` (`referenced_values.py`).
 """
 
 import os
 from base64 import urlsafe_b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from penstock.base.properties import parse_properties
@@ -32,11 +33,9 @@ from penstock.security.sasl.client import (
 from penstock.security.sasl.jaas import OAUTH_MODULE, PLAIN_MODULE, SCRAM_MODULE, LoginModule, parse_jaas
 
 from .bearer_tokens import TokenEndpoint, TokenFile
+from .referenced_values import is_reference, read_text, resolve
 from .security import ClientSecurity, ClientTls
 from .tls_settings import key_store, trust_store, versions_and_suites
-
-FILE_BYTES_MAX: Final = 1 << 20
-"""A larger file is not a configuration file."""
 
 VARIABLE_PREFIX: Final = "PENSTOCK_CLIENT_"
 
@@ -110,6 +109,8 @@ _WITHOUT_EFFECT: Final = frozenset(
 )
 """About Java, Kerberos, and a token that is fetched ahead of its use: this client fetches one when it logs in."""
 
+SECURITY_SETTINGS: Final = _READ | _WITHOUT_EFFECT
+
 _PREFIXES: Final = ("security.", "sasl.", "ssl.")
 
 _HANDLERS: Final = frozenset(
@@ -124,36 +125,33 @@ _EXTENSION: Final = "extension_"
 
 class _Entry(NamedTuple):
     text: str
-    where: str
+    shown: str
+    """Its name and source, for errors."""
+    variable: str | None = None
+    """The environment variable that set it."""
+
+
+def _given(name: str) -> str:
+    return f"{name} (the client's settings)"
 
 
 class ClientProperties(Mapping[str, str]):
     """Settings with their sources. Its `repr` has names only."""
 
-    def __init__(self, values: Mapping[str, str] | None = None, where: str = "the client's settings") -> None:
-        self._entries = {name: _Entry(text, where) for name, text in (values or {}).items()}
+    def __init__(self, values: Mapping[str, str] | None = None, shown: Callable[[str], str] = _given) -> None:
+        """`shown` gives the name of a setting in errors."""
+        self._entries = {name: _Entry(text, shown(name)) for name, text in (values or {}).items()}
 
     @classmethod
     def from_file(cls, path: str) -> "ClientProperties":
-        try:
-            with open(path, "rb") as file:
-                data = file.read(FILE_BYTES_MAX + 1)
-        except OSError as error:
-            raise BadSetting(f"cannot read {path}: {error.strerror or error}") from error
-        if len(data) > FILE_BYTES_MAX:
-            raise BadSetting(f"{path} is larger than {FILE_BYTES_MAX} bytes, expected a properties file")
-        try:
-            text = data.decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise BadSetting(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from None
         made = cls()
-        for number, name, value in parse_properties(text):
-            made._entries[name] = _Entry(value, f"{path} line {number}")
+        for number, name, value in parse_properties(read_text(path, expected="a properties file")):
+            made._entries[name] = _Entry(value, f"{name} ({path} line {number})")
         return made
 
     def with_environment(self, environment: Mapping[str, str]) -> "ClientProperties":
         """The same, overridden by variables."""
-        names = {VARIABLE_PREFIX + name.upper().replace(".", "_"): name for name in _READ | _WITHOUT_EFFECT}
+        names = {VARIABLE_PREFIX + name.upper().replace(".", "_"): name for name in SECURITY_SETTINGS}
         made = ClientProperties()
         made._entries = dict(self._entries)
         for variable in sorted(environment):
@@ -161,7 +159,8 @@ class ClientProperties(Mapping[str, str]):
                 continue
             name = names.get(variable)
             if name is not None:
-                made._entries[name] = _Entry(environment[variable], f"the environment's {variable}")
+                shown = f"{name} (the environment's {variable})"
+                made._entries[name] = _Entry(environment[variable], shown, variable)
             elif variable.removeprefix(VARIABLE_PREFIX).startswith(("SECURITY_", "SASL_", "SSL_")):
                 raise BadSetting(f"the environment's {variable} is not a setting of a client")
         return made
@@ -179,23 +178,43 @@ class ClientProperties(Mapping[str, str]):
         return f"ClientProperties({', '.join(sorted(self._entries))})"
 
     def text(self, name: str) -> str | None:
-        """The value, or its default."""
+        """The value with its references replaced, or its default. Raises BadSetting."""
         entry = self._entries.get(name)
-        return _DEFAULTS.get(name) if entry is None else entry.text.strip()
+        if entry is None:
+            return _DEFAULTS.get(name)
+        text = entry.text.strip()
+        return text if entry.variable is not None else resolve(text, self.shown(name))
+
+    def unresolved(self, name: str) -> str | None:
+        """The value as it was set."""
+        entry = self._entries.get(name)
+        return None if entry is None else entry.text.strip()
+
+    @property
+    def from_environment(self) -> dict[str, str]:
+        """Settings of environment variables, as references: a Spark job that gets them as options has no secret."""
+        entries = self._entries.items()
+        return {name: f"${{env:{each.variable}}}" for name, each in entries if each.variable is not None}
+
+    def overlaid(self, other: "ClientProperties") -> "ClientProperties":
+        """The same, overridden by others."""
+        made = ClientProperties()
+        made._entries = {**self._entries, **other._entries}
+        return made
 
     def is_set(self, name: str) -> bool:
         return name in self._entries and bool(self._entries[name].text.strip())
 
     def shown(self, name: str) -> str:
         entry = self._entries.get(name)
-        return name if entry is None else f"{name} ({entry.where})"
+        return name if entry is None else entry.shown
 
 
 def parse_security(given: Mapping[str, str]) -> ClientSecurity:
     """The security that settings ask for. Raises BadSetting."""
     settings = given if isinstance(given, ClientProperties) else ClientProperties(given)
     for name in settings:
-        if name.startswith(_PREFIXES) and name not in _READ | _WITHOUT_EFFECT:
+        if name.startswith(_PREFIXES) and name not in SECURITY_SETTINGS:
             raise BadSetting(
                 f"{settings.shown(name)} is not supported: remove it, or connect with a client that has it"
             )
@@ -274,7 +293,12 @@ def random_nonce() -> str:
 def _module(settings: ClientProperties, mechanism: str) -> LoginModule | None:
     if not settings.is_set(_JAAS):
         return None
-    module = parse_jaas(settings.text(_JAAS) or "", settings.shown(_JAAS))
+    shown, text = settings.shown(_JAAS), settings.unresolved(_JAAS) or ""
+    is_elsewhere = is_reference(text)
+    module = parse_jaas(resolve(text, shown) if is_elsewhere else text, shown)
+    if not is_elsewhere:  # after parsing, so that a password may have quotes
+        options = {name: resolve(value, f"{name} in {shown}") for name, value in module.options.items()}
+        module = module._replace(options=options)
     expected = {PLAIN: PLAIN_MODULE, OAUTHBEARER: OAUTH_MODULE}.get(mechanism, SCRAM_MODULE)
     if module.name != expected:
         raise BadSetting(
@@ -343,7 +367,7 @@ def _bearer_login(settings: ClientProperties, module: LoginModule | None) -> Cli
 def _endpoint_tls(settings: ClientProperties, options: Mapping[str, str]) -> ClientTls:
     """As in Kafka, the endpoint's TLS is set by options of the login module: brokers have other authorities."""
     own = {name: text for name, text in options.items() if name.startswith("ssl.")}
-    return _tls(ClientProperties(own, settings.shown(_JAAS)))
+    return _tls(ClientProperties(own, lambda name: f"{name} ({settings.shown(_JAAS)})"))
 
 
 def _milliseconds(settings: ClientProperties, name: str, default: int) -> int:

@@ -3,22 +3,34 @@
 Names are case-insensitive. `kafka.*` are settings of Kafka's clients: those that apply are used, those without a
 meaning here are ignored, those that would break a guarantee are errors. Unknown options are errors, because a
 typo must not be silently ignored.
+
+Security is that of Kafka's clients (`kafka.security.protocol`, `kafka.sasl.*`, `kafka.ssl.*`), and may stand in a file
+that the option `clientConfig` names. Both are read where the query is planned. Tasks get the result pickled, so an
+environment variable or a file with a password is needed on the driver only; files of keys and certificates are read
+by whoever connects, on executors too.
 """
 
 import difflib
 import re
 from collections.abc import Collection, Mapping
+from dataclasses import replace
+from functools import cache
 from typing import Final, NamedTuple
 
+from penstock.base.settings import BadSetting
+from penstock.client.client_config import ClientConfig
+from penstock.client.cluster import Cluster
+from penstock.client.security import ClientSecurity
+from penstock.client.security_settings import ClientProperties
 from penstock.client.settings import Address, ClientSettings, parse_servers
 from penstock.spark.errors import BadOption
 
 INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
 _KAFKA = "kafka."
-_SECURITY = ("security.", "sasl.", "ssl.")
-_PLAIN = ("kafka.security.protocol", "PLAINTEXT")
-"""The only security setting that is accepted."""
+_SECURITY_OPTIONS: Final = ("kafka.security.", "kafka.sasl.", "kafka.ssl.")
+CLIENT_CONFIG: Final = "clientConfig"
+"""Option that names a file of Kafka's client settings."""
 _UNITS_MS = {
     "": 1,
     "ms": 1,
@@ -46,10 +58,10 @@ class KnownOptions(NamedTuple):
 
     def check(self, options: Mapping[str, str]) -> None:
         """Raise BadOption if an option is unknown or refused."""
-        for name, value in options.items():
+        for name in options:
+            if is_security(name):
+                continue  # checked together, by `OptionValues.security`
             key = name.lower()
-            if (key, value.strip().upper()) == _PLAIN:
-                continue
             setting = key.removeprefix(_KAFKA)
             if key in self.own or (
                 key.startswith(_KAFKA) and (setting in self.taken or setting in self.idle)
@@ -57,14 +69,23 @@ class KnownOptions(NamedTuple):
                 continue
             if key.startswith(_KAFKA) and setting in self.refused:
                 raise BadOption(f"option {key} is not supported: {self.refused[setting]}")
-            if key.startswith(_KAFKA) and setting.startswith(_SECURITY):
-                raise BadOption(
-                    f"option {key} is not supported yet: connections are plaintext, without authentication"
-                )
             known = [*self.own, *(_KAFKA + each for each in sorted(self.taken))]
             near = difflib.get_close_matches(key, known, n=1)
             hint = f", did you mean {self.own.get(near[0], near[0])}" if near else ""
             raise BadOption(f"{self.unknown} {name}{hint}")
+
+
+def is_security(name: str) -> bool:
+    """Whether an option is about the security of connections."""
+    key = name.lower()
+    return key == CLIENT_CONFIG.lower() or key.startswith(_SECURITY_OPTIONS)
+
+
+def connect(servers: str, options: Mapping[str, str], settings: ClientSettings | None = None) -> Cluster:
+    """A connection with the security that options ask for; other options have no effect. Raises BadOption."""
+    secured = {name: value for name, value in options.items() if is_security(name)}
+    made = replace(settings or ClientSettings(), security=OptionValues(secured).security())
+    return Cluster(parse_servers(servers), made)
 
 
 class OptionValues:
@@ -76,8 +97,12 @@ class OptionValues:
     def text(self, name: str) -> str | None:
         return self._options.get(name.lower())
 
+    @property
+    def bootstrap(self) -> str | None:
+        return self.text("kafka.bootstrap.servers") or self._config().servers
+
     def servers(self) -> tuple[Address, ...]:
-        text = self.text("kafka.bootstrap.servers")
+        text = self.bootstrap
         if text is None:
             raise BadOption("option kafka.bootstrap.servers is missing, expected HOST:PORT[,HOST:PORT]")
         try:
@@ -85,12 +110,33 @@ class OptionValues:
         except ValueError as error:
             raise BadOption(f"option kafka.bootstrap.servers: {error}") from None
 
+    @cache  # noqa: B019  # as short-lived as the values
+    def _config(self) -> ClientConfig:
+        """The file of the option clientConfig, overridden by options."""
+        path = self.text(CLIENT_CONFIG)
+        own = {
+            name.removeprefix(_KAFKA): value
+            for name, value in self._options.items()
+            if name.startswith(_SECURITY_OPTIONS)
+        }
+        try:
+            file = ClientProperties() if path is None else ClientProperties.from_file(path)
+            return ClientConfig(file.overlaid(ClientProperties(own, lambda name: f"option {_KAFKA}{name}")))
+        except BadSetting as error:
+            raise BadOption(f"option {CLIENT_CONFIG}: {error}") from None
+
+    def security(self) -> ClientSecurity:
+        try:
+            return self._config().security()
+        except BadSetting as error:
+            raise BadOption(str(error)) from None
+
     def client(
         self, api_timeout: str, retry_backoff_ms: int = ClientSettings.retry_backoff_ms
     ) -> ClientSettings:
         """The settings of Kafka's clients that the source and the sink share; `api_timeout` names one option."""
         return ClientSettings(
-            client_id=self.text("kafka.client.id") or "penstock-spark",
+            client_id=self.text("kafka.client.id") or self._config().client_id or "penstock-spark",
             connect_timeout_ms=self.size(
                 "kafka.socket.connection.setup.timeout.ms", ClientSettings.connect_timeout_ms
             ),
@@ -99,6 +145,7 @@ class OptionValues:
             retry_backoff_ms=self.size("kafka.retry.backoff.ms", retry_backoff_ms),
             retry_backoff_ms_max=self.size("kafka.retry.backoff.max.ms", ClientSettings.retry_backoff_ms_max),
             metadata_age_ms_max=self.size("kafka.metadata.max.age.ms", ClientSettings.metadata_age_ms_max),
+            security=self.security(),
         )
 
     def number(self, name: str, low: int, high: int) -> int | None:

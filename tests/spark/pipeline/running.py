@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, Producer
 
 from penstock.spark.pipeline import PipelineSpec, load
 from penstock.spark.pipeline.build import Builder
+from penstock.spark.pipeline.options import Brokers
 from penstock.spark.pipeline.progress import FlowProgress
 from penstock.spark.pipeline.run import Runner
 from penstock.spark.pipeline.state import RunLock, StatusFile
@@ -40,7 +41,7 @@ def run(
     spec = load(file) if isinstance(file, Path) else file
     runner = Runner(
         spec,
-        Builder(spec, spark, servers=servers),
+        Builder(spec, spark, Brokers.of(spec, servers, {})),
         StatusFile(spec, "local", servers or ""),
         once=once,
         tell=tell,

@@ -7,6 +7,7 @@ import pytest
 
 from penstock.spark.pipeline import CannotRun, load
 from penstock.spark.pipeline.brokers import check_brokers
+from penstock.spark.pipeline.options import Brokers
 from penstock.testing import Broker
 
 FILE = """
@@ -32,8 +33,8 @@ def test_brokers_that_do_not_answer_are_told_with_what_to_do(tmp_path: Path) -> 
                 match=rf"p.yaml:7: no broker answers at {nowhere} \(.*\): start one with `penstock up`, or set its "
                 "address with `bootstrap` in the file or with --server",
             ):
-                check_brokers(spec, broker.bootstrap)
+                check_brokers(spec, Brokers(broker.bootstrap))
             file.write_text(FILE.replace("SINK", broker.bootstrap))
-            check_brokers(load(file), broker.bootstrap)
+            check_brokers(load(file), Brokers(broker.bootstrap))
         with pytest.raises(CannotRun, match=rf"p.yaml:4: no broker answers at {nowhere}"):
-            check_brokers(spec, nowhere)
+            check_brokers(spec, Brokers(nowhere))

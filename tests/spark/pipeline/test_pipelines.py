@@ -12,6 +12,7 @@ from penstock.client.settings import parse_servers
 from penstock.spark.pipeline import BadPipeline, CannotRun, FlowFailed, load
 from penstock.spark.pipeline.build import Builder
 from penstock.spark.pipeline.lag import commit_positions, lag_now
+from penstock.spark.pipeline.options import Brokers
 from penstock.spark.pipeline.run import prepare
 from penstock.spark.pipeline.spec import BatchSink
 from penstock.testing import Broker
@@ -149,7 +150,7 @@ def test_a_pipeline_goes_on_where_it_stopped_without_loss_or_repeat(
             produce(spark_broker, topic, [b"no json"])
         runner = run(file, spark, spark_broker.bootstrap)
         assert [each.state for each in runner.flows] == ["finished"] * 4
-        assert commit_positions(spec, runner.flows, spark_broker.bootstrap) == []
+        assert commit_positions(spec, runner.flows, Brokers(spark_broker.bootstrap)) == []
 
     labels = {0: "first", 1: "second", 2: None}
     expected = sorted((each, labels[each % 3]) for each in range(120))
@@ -172,7 +173,7 @@ def test_a_pipeline_goes_on_where_it_stopped_without_loss_or_repeat(
         committed = fetch_offsets(cluster, f"{topic}.copies")
     assert sum(each.offset for each in committed.values()) == 121
     produce(spark_broker, topic, [{"id": 1, "kind": "a"}])
-    assert lag_now(spec, spec.flows[0], runner.flows[0].positions, spark_broker.bootstrap) == 1
+    assert lag_now(spec, spec.flows[0], runner.flows[0].positions, Brokers(spark_broker.bootstrap)) == 1
 
     text = file.read_text()
     file.write_text(text.replace(f"topic: {topic}-copies", f"topic: {topic}-others"))

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli.command_group import command_group
-from penstock.cli.connecting import SERVER_DEFAULT, Server, confirm, connected
+from penstock.cli.connecting import ClientConfigFile, Server, confirm, connected
 from penstock.cli.options import Json, Yes
 from penstock.cli.output import Refused, counted, print_json, print_result, print_table
 from penstock.client import acls as client
@@ -64,7 +64,8 @@ def acls_list(
     principal: Annotated[str | None, typer.Option("--principal", help="Only ACLs of this principal.")] = None,
     topic: Annotated[str | None, typer.Option("--topic", help="Only ACLs that apply to this topic.")] = None,
     group: Annotated[str | None, typer.Option("--group", help="Only ACLs that apply to this group.")] = None,
-    server: Server = SERVER_DEFAULT,
+    server: Server = None,
+    client_config: ClientConfigFile = None,
     as_json: Json = False,
 ) -> None:
     """List ACLs.
@@ -86,7 +87,7 @@ def acls_list(
         Operation.ANY,
         Permission.ANY,
     )
-    with connected(server) as cluster:
+    with connected(server, client_config) as cluster:
         found = client.describe_acls(cluster, wanted)
     if as_json:
         print_json([_as_json(each) for each in found])
@@ -106,7 +107,8 @@ def acls_allow(
     resource: Words,
     prefix: Prefix = False,
     host: Host = "*",
-    server: Server = SERVER_DEFAULT,
+    server: Server = None,
+    client_config: ClientConfigFile = None,
     as_json: Json = False,
 ) -> None:
     """Allow operations.
@@ -116,7 +118,9 @@ def acls_allow(
     penstock acls allow alice read group billing
     penstock acls allow '*' describe topic '*'
     """
-    _create(server, _acls(Permission.ALLOW, principal, operations, resource, prefix, host), as_json)
+    _create(
+        server, client_config, _acls(Permission.ALLOW, principal, operations, resource, prefix, host), as_json
+    )
 
 
 @app.command("deny")
@@ -126,7 +130,8 @@ def acls_deny(
     resource: Words,
     prefix: Prefix = False,
     host: Host = "*",
-    server: Server = SERVER_DEFAULT,
+    server: Server = None,
+    client_config: ClientConfigFile = None,
     as_json: Json = False,
 ) -> None:
     """Deny operations, whatever else allows them.
@@ -134,7 +139,9 @@ def acls_deny(
     \b
     penstock acls deny bob write topic orders --host 10.0.0.7
     """
-    _create(server, _acls(Permission.DENY, principal, operations, resource, prefix, host), as_json)
+    _create(
+        server, client_config, _acls(Permission.DENY, principal, operations, resource, prefix, host), as_json
+    )
 
 
 @app.command("remove")
@@ -146,7 +153,8 @@ def acls_remove(
     ] = None,
     prefix: Prefix = False,
     yes: Yes = False,
-    server: Server = SERVER_DEFAULT,
+    server: Server = None,
+    client_config: ClientConfigFile = None,
     as_json: Json = False,
 ) -> None:
     """Remove ACLs of a principal, of a resource, or of a principal for a resource.
@@ -168,7 +176,7 @@ def acls_remove(
         Operation.ANY,
         Permission.ANY,
     )
-    with connected(server) as cluster:
+    with connected(server, client_config) as cluster:
         found = client.describe_acls(cluster, wanted)
         if found:
             confirm(f"Remove {counted(len(found), 'ACL')}?", "nothing was removed", yes=yes)
@@ -183,7 +191,8 @@ def acls_explain(
     operation: Annotated[str, typer.Argument(metavar="OPERATION", help="read, write, create, ...")],
     resource: Words,
     host: Annotated[str, typer.Option("--host", help="The client's address.")] = "127.0.0.1",
-    server: Server = SERVER_DEFAULT,
+    server: Server = None,
+    client_config: ClientConfigFile = None,
     as_json: Json = False,
 ) -> int:
     """Say whether an operation is allowed, and which rule decides. The exit code is 1 if it is denied.
@@ -196,7 +205,7 @@ def acls_explain(
     everything = AclFilter(
         AclResourceType.ANY, None, PatternType.ANY, None, None, Operation.ANY, Permission.ANY
     )
-    with connected(server) as cluster:
+    with connected(server, client_config) as cluster:
         held = client.describe_acls(cluster, everything)
         settings = _settings(cluster)
     authorizer = Authorizer(
@@ -219,8 +228,8 @@ def _settings(cluster: Cluster) -> dict[str, str]:
     return dict.fromkeys(names, "") | {each.name: each.value or "" for each in found}
 
 
-def _create(server: str, acls: list[Acl], as_json: bool) -> None:
-    with connected(server) as cluster:
+def _create(server: str | None, client_config: str | None, acls: list[Acl], as_json: bool) -> None:
+    with connected(server, client_config) as cluster:
         client.create_acls(cluster, acls)
     text = "\n".join(str(each) for each in acls)
     print_result([_as_json(each) for each in acls], text, as_json=as_json)

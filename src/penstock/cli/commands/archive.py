@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.child import stopped_by_signals
-from penstock.cli.connecting import SERVER_DEFAULT, Isolation, Server, Topic, parse_pairs
+from penstock.cli.connecting import ClientConfigFile, Isolation, Server, Topic, parse_pairs, target_of
 from penstock.cli.main import EXIT_WRONG
 from penstock.cli.output import Refused, complain, print_json_line
 from penstock.cli.positions import parse_duration
-from penstock.cli.spark_jobs import Conf, Master, ResultAsJson, refusing, spark_session
+from penstock.cli.spark_jobs import Conf, Master, ResultAsJson, client_options, refusing, spark_session
 from penstock.spark.pipeline.errors import one_sentence
 
 if TYPE_CHECKING:
@@ -51,7 +51,8 @@ def archive(
         bool,
         typer.Option("--skip-lost", help="Continue if retention deleted records before they were archived."),
     ] = False,
-    server: Server = SERVER_DEFAULT,
+    server: Server = None,
+    client_config: ClientConfigFile = None,
     master: Master = "local[*]",
     conf: Conf = None,
     as_json: ResultAsJson = False,
@@ -83,7 +84,15 @@ def archive(
         )
         from penstock.spark.archiving.archive_table import locked  # noqa: PLC0415
 
-        job = ArchiveJob(topic, directory, server, f"read_{isolation.value}", not skip_lost)
+        target = target_of(server, client_config)
+        job = ArchiveJob(
+            topic,
+            directory,
+            target.server,
+            f"read_{isolation.value}",
+            not skip_lost,
+            client_options(target),
+        )
         partitions = look(job)
         with locked(directory, "archive.lock"):
             claim(job, partitions)

@@ -6,10 +6,18 @@ from typing import Annotated
 import typer
 
 from penstock.base.errors import KafkaError
-from penstock.cli.connecting import SERVER_DEFAULT, Server, Topic, parse_pairs
+from penstock.cli.connecting import ClientConfigFile, Server, Topic, parse_pairs, target_of
 from penstock.cli.main import EXIT_WRONG
 from penstock.cli.output import Refused, print_json
-from penstock.cli.spark_jobs import ArchiveDirectory, Conf, Master, ResultAsJson, refusing, spark_session
+from penstock.cli.spark_jobs import (
+    ArchiveDirectory,
+    Conf,
+    Master,
+    ResultAsJson,
+    client_options,
+    refusing,
+    spark_session,
+)
 from penstock.spark.pipeline.errors import one_sentence
 
 
@@ -22,7 +30,8 @@ def audit(
             "--path", metavar="DATA", help="Read the log files in this data directory, not from a broker."
         ),
     ] = None,
-    server: Server = SERVER_DEFAULT,
+    server: Server = None,
+    client_config: ClientConfigFile = None,
     master: Master = "local[*]",
     conf: Conf = None,
     as_json: ResultAsJson = False,
@@ -41,6 +50,7 @@ def audit(
     table = str(directory.absolute())
     data = None if path is None else str(path.absolute())
     spark_settings = parse_pairs(conf or [], "setting of Spark")
+    target = target_of(server, client_config)
     with refusing():
         from penstock.spark.archiving import audit as auditing  # noqa: PLC0415  # help works without the extra
         from penstock.spark.archiving.archive_table import the_archive  # noqa: PLC0415
@@ -48,9 +58,9 @@ def audit(
         the_archive(table)  # refused before Spark starts
         with spark_session(f"audit {topic}", master, spark_settings) as spark:
             try:
-                verdict = auditing.audit(
-                    spark, auditing.AuditJob(topic, table, None if data else server, data)
-                )
+                servers = None if data else target.server
+                job = auditing.AuditJob(topic, table, servers, data, client_options(target))
+                verdict = auditing.audit(spark, job)
             except KafkaError:
                 raise
             except Exception as error:

@@ -5,7 +5,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from penstock.cli.command_group import command_group
-from penstock.cli.connecting import SERVER_DEFAULT, Server, connected, parse_pairs
+from penstock.cli.connecting import ClientConfigFile, Server, connected, parse_pairs
 from penstock.cli.options import Json
 from penstock.cli.output import Refused, print_json, print_table
 from penstock.client.admin import (
@@ -56,7 +56,8 @@ def configs_describe(
         bool, typer.Option("--all", "-a", help="Show defaults too, and all sources of each value.")
     ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show what each setting means.")] = False,
-    server: Server = SERVER_DEFAULT,
+    server: Server = None,
+    client_config: ClientConfigFile = None,
     as_json: Json = False,
 ) -> None:
     """Show settings with their values and sources: those that are not the default, or those named.
@@ -68,7 +69,7 @@ def configs_describe(
     penstock configs describe brokers
     """
     resource, names = _parse_target(words or [])
-    with connected(server) as cluster:
+    with connected(server, client_config) as cluster:
         entries = describe_configs(cluster, resource, names or None, documentation=verbose)
     found = {each.name for each in entries}
     absent = [name for name in names if name not in found]
@@ -85,7 +86,9 @@ def configs_describe(
 
 
 @app.command("set")
-def configs_set(words: Words = None, server: Server = SERVER_DEFAULT, as_json: Json = False) -> None:
+def configs_set(
+    words: Words = None, server: Server = None, client_config: ClientConfigFile = None, as_json: Json = False
+) -> None:
     """Set values: all of them, or none if one is invalid.
 
     \b
@@ -96,11 +99,13 @@ def configs_set(words: Words = None, server: Server = SERVER_DEFAULT, as_json: J
     if not texts:
         raise Refused("nothing to set, expected NAME=VALUE")
     values = parse_pairs(texts, "setting")
-    _change(server, resource, [ConfigChange(*each) for each in values.items()], as_json)
+    _change(server, client_config, resource, [ConfigChange(*each) for each in values.items()], as_json)
 
 
 @app.command("unset")
-def configs_unset(words: Words = None, server: Server = SERVER_DEFAULT, as_json: Json = False) -> None:
+def configs_unset(
+    words: Words = None, server: Server = None, client_config: ClientConfigFile = None, as_json: Json = False
+) -> None:
     """Remove values: the next source applies again, and finally the default.
 
     \b
@@ -109,7 +114,7 @@ def configs_unset(words: Words = None, server: Server = SERVER_DEFAULT, as_json:
     resource, names = _parse_target(words or [])
     if not names:
         raise Refused("nothing to unset, expected names of settings")
-    _change(server, resource, [ConfigChange(name, None) for name in names], as_json)
+    _change(server, client_config, resource, [ConfigChange(name, None) for name in names], as_json)
 
 
 class ConfigTarget(NamedTuple):
@@ -165,8 +170,14 @@ def _print(resource: Resource, entries: list[ConfigEntry], everything: bool, ver
             print(f"\n{each.name}\n    {(each.documentation or 'No documentation.').strip()}")
 
 
-def _change(server: str, resource: Resource, changes: list[ConfigChange], as_json: bool) -> None:
-    with connected(server) as cluster:
+def _change(
+    server: str | None,
+    client_config: str | None,
+    resource: Resource,
+    changes: list[ConfigChange],
+    as_json: bool,
+) -> None:
+    with connected(server, client_config) as cluster:
         alter_configs(cluster, resource, changes)
     if as_json:
         print_json({"resource": str(resource), "configs": {each.name: each.value for each in changes}})

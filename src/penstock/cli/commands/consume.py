@@ -7,7 +7,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from penstock.base.ids import Offset, TopicPartition
-from penstock.cli.connecting import SERVER_DEFAULT, Isolation, Server, Topic, connected
+from penstock.cli.connecting import ClientConfigFile, Isolation, Server, Topic, connected
 from penstock.cli.formats import RecordFormat, writer_of
 from penstock.cli.output import Refused, complain
 from penstock.cli.positions import LogPosition, parse_position
@@ -54,7 +54,8 @@ def consume(
         Isolation,
         typer.Option("--isolation", help="With committed, skip records of open and aborted transactions."),
     ] = Isolation.UNCOMMITTED,
-    server: Server = SERVER_DEFAULT,
+    server: Server = None,
+    client_config: ClientConfigFile = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print records as JSON, as --format json does.")
     ] = False,
@@ -82,7 +83,7 @@ def consume(
     )
     level = READ_COMMITTED if isolation is Isolation.COMMITTED else READ_UNCOMMITTED
     out = sys.stdout.buffer
-    with connected(server) as cluster:
+    with connected(server, client_config) as cluster:
         now_ms = cluster.clock.wall_ms()
         first = parse_position(start, now_ms)
         last = None if until is None else parse_position(until, now_ms)

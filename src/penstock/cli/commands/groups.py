@@ -7,7 +7,7 @@ import typer
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import Offset, TopicPartition
 from penstock.cli.command_group import command_group
-from penstock.cli.connecting import SERVER_DEFAULT, Server, confirm, connected
+from penstock.cli.connecting import ClientConfigFile, Server, confirm, connected
 from penstock.cli.main import EXIT_CANNOT
 from penstock.cli.offset_resets import ResetTarget, reset
 from penstock.cli.options import Json, Yes
@@ -69,7 +69,8 @@ def groups_list(
         list[str] | None,
         typer.Option("--type", help="Only groups of this type: classic or consumer; repeatable."),
     ] = None,
-    server: Server = SERVER_DEFAULT,
+    server: Server = None,
+    client_config: ClientConfigFile = None,
     as_json: Json = False,
 ) -> int:
     """List the groups of a cluster.
@@ -81,7 +82,7 @@ def groups_list(
     states, types = tuple(state or ()), tuple(kind or ())
     _check_words(states, STATES, "state")
     _check_words(types, TYPES, "type")
-    with connected(server) as cluster:
+    with connected(server, client_config) as cluster:
         found = client.list_groups(cluster, states, types)
         worst = _report_unlisted(cluster)
     if as_json:
@@ -112,7 +113,8 @@ def groups_describe(
     names: Annotated[
         list[str] | None, typer.Argument(metavar="[GROUP]...", help="Groups; without a name, all.")
     ] = None,
-    server: Server = SERVER_DEFAULT,
+    server: Server = None,
+    client_config: ClientConfigFile = None,
     as_json: Json = False,
 ) -> int:
     """Show members, their assignment, and for each partition the committed offset, the log end and the lag.
@@ -122,7 +124,7 @@ def groups_describe(
     """
     worst = 0
     documents = []
-    with connected(server, ClientSettings(api_timeout_ms=COORDINATOR_MS_MAX)) as cluster:
+    with connected(server, client_config, ClientSettings(api_timeout_ms=COORDINATOR_MS_MAX)) as cluster:
         wanted = list(dict.fromkeys(names or ()))
         if not wanted:
             wanted = [each.group_id for each in client.list_groups(cluster)]
@@ -178,7 +180,8 @@ def groups_reset_offsets(
     topic: Topics = None,
     execute: Annotated[bool, typer.Option("--execute", help="Commit the new offsets.")] = False,
     export: Annotated[bool, typer.Option("--export", help="Print the new offsets as CSV.")] = False,
-    server: Server = SERVER_DEFAULT,
+    server: Server = None,
+    client_config: ClientConfigFile = None,
     as_json: Json = False,
 ) -> None:
     """Change the committed offsets of a group: of all partitions it has committed, or of the topics named.
@@ -197,7 +200,7 @@ def groups_reset_offsets(
         raise Refused("--export and --json exclude each other: give one of them")
     selections = [parse_selection(each) for each in topic or []]
     target = ResetTarget(to, shift_by, from_file)
-    reset(server, group, selections, target, execute=execute, as_csv=export, as_json=as_json)
+    reset(server, client_config, group, selections, target, execute=execute, as_csv=export, as_json=as_json)
 
 
 @app.command("delete")
@@ -206,7 +209,8 @@ def groups_delete(
     topic: Topics = None,
     if_exists: Annotated[bool, typer.Option("--if-exists", help="Ignore groups that do not exist.")] = False,
     yes: Yes = False,
-    server: Server = SERVER_DEFAULT,
+    server: Server = None,
+    client_config: ClientConfigFile = None,
     as_json: Json = False,
 ) -> int:
     """Delete groups and their committed offsets; with --topic, only the offsets of that topic.
@@ -219,13 +223,13 @@ def groups_delete(
         if len(names) != 1:
             raise Refused(f"--topic needs one group, and {len(names)} are named")
         selections = [parse_selection(each) for each in topic]
-        return _forget(server, names[0], selections, as_json=as_json)
+        return _forget(server, client_config, names[0], selections, as_json=as_json)
     names = list(dict.fromkeys(names))
     what = f"group {names[0]}" if len(names) == 1 else f"{len(names)} groups ({', '.join(names)})"
     confirm(f"Delete {what} and all committed offsets?", "nothing was deleted", yes=yes)
     worst = 0
     rows = []
-    with connected(server) as cluster:
+    with connected(server, client_config) as cluster:
         for name in names:
             error = _delete_one(cluster, name)
             is_absent = error is not None and error.code == ErrorCode.GROUP_ID_NOT_FOUND
@@ -408,11 +412,13 @@ def _delete_one(cluster: Cluster, name: str) -> BrokerRefused | None:
     return None
 
 
-def _forget(server: str, name: str, selections: list[Selection], *, as_json: bool) -> int:
+def _forget(
+    server: str | None, client_config: str | None, name: str, selections: list[Selection], *, as_json: bool
+) -> int:
     """Delete a group's committed offsets of some topics."""
     worst = 0
     rows = []
-    with connected(server) as cluster:
+    with connected(server, client_config) as cluster:
         committed = fetch_offsets(cluster, name)
         chosen = {each for each in committed if any(one.takes(each) for one in selections)}
         # Partitions without a commit are requested too, so that a wrong name is reported.

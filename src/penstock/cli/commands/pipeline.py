@@ -16,18 +16,19 @@ import typer
 
 from penstock.base.errors import KafkaError
 from penstock.cli.command_group import command_group
-from penstock.cli.connecting import parse_pairs
+from penstock.cli.connecting import ClientConfigFile, parse_pairs, target_of
 from penstock.cli.main import EXIT_WRONG
 from penstock.cli.options import Json
 from penstock.cli.output import Refused, complain, counted, print_json, print_result, print_table, show_time
 from penstock.cli.pipeline_show import columns, row_of, show_of
+from penstock.cli.spark_jobs import client_options
 from penstock.spark.pipeline.brokers import check_brokers
 from penstock.spark.pipeline.build import Builder
 from penstock.spark.pipeline.checkpoint import positions_in
 from penstock.spark.pipeline.errors import BadPipeline, CannotRun, FlowFailed
 from penstock.spark.pipeline.lag import commit_positions, lag_now
 from penstock.spark.pipeline.load import load
-from penstock.spark.pipeline.options import SERVERS_DEFAULT
+from penstock.spark.pipeline.options import Brokers
 from penstock.spark.pipeline.packaging import session
 from penstock.spark.pipeline.progress import offsets
 from penstock.spark.pipeline.run import Runner, missing_packages, prepare
@@ -101,6 +102,7 @@ def pipeline_run(
         bool, typer.Option("--once", help="Process the records that exist now, then end.")
     ] = False,
     server: Server = None,
+    client_config: ClientConfigFile = None,
     master: Master = None,
     remote: Remote = None,
     conf: Conf = None,
@@ -123,7 +125,8 @@ def pipeline_run(
     with _reporting(as_json):
         spec = load(file)
         with stops.listening():
-            return _run(spec, options, stops, once=once, server=server, as_json=as_json)
+            brokers = _brokers(spec, server, client_config)
+            return _run(spec, options, stops, once=once, brokers=brokers, as_json=as_json)
 
 
 @app.command("validate")
@@ -133,6 +136,7 @@ def pipeline_validate(
         bool, typer.Option("--quick", help="Check only the file: start no Spark, analyse no query.")
     ] = False,
     server: Server = None,
+    client_config: ClientConfigFile = None,
     master: Master = None,
     remote: Remote = None,
     conf: Conf = None,
@@ -151,7 +155,7 @@ def pipeline_validate(
     with _reporting(as_json):
         spec = load(file)
         if not quick:
-            _analyse(spec, options, server)
+            _analyse(spec, options, _brokers(spec, server, client_config))
     flows = f"{counted(len(spec.flows), 'flow')} ({', '.join(each.name for each in spec.flows)})"
     sentence = f"{file}: pipeline {spec.name} is sound: {flows}"
     print_result({"pipeline": spec.name, "problems": []}, sentence, as_json=as_json)
@@ -161,6 +165,7 @@ def pipeline_validate(
 def pipeline_status(
     file: File,
     server: Server = None,
+    client_config: ClientConfigFile = None,
     as_json: Json = False,
 ) -> None:
     """Show the progress of a pipeline that runs in another process, or how its last run ended.
@@ -175,7 +180,8 @@ def pipeline_status(
         found = read_status(spec)
     if found is None:
         raise Refused(f"pipeline {spec.name} has not run yet: there is no status in {spec.state}")
-    _ask_lag(spec, found, server)
+    brokers = _brokers(spec, server or spec.bootstrap or found.get("bootstrap"), client_config)
+    _ask_lag(spec, found, brokers)
     if as_json:
         print_json(found)
         return
@@ -189,12 +195,20 @@ def pipeline_status(
             print(f"flow {each['flow']} failed: {each['error']}")
 
 
-def _analyse(spec: PipelineSpec, options: _SparkOptions, server: str | None) -> None:
+def _brokers(spec: PipelineSpec, server: str | None, client_config: str | None) -> Brokers:
+    """The brokers of a pipeline: those of the command, else those of the file."""
+    try:
+        return Brokers.of(spec, server, client_options(target_of(server, client_config)))
+    except KafkaError as error:
+        raise Refused(str(error)) from error
+
+
+def _analyse(spec: PipelineSpec, options: _SparkOptions, brokers: Brokers) -> None:
     handle, log = tempfile.mkstemp(prefix="penstock-spark-", suffix=".log")
     os.close(handle)
     try:
         with options.session(spec, Path(log)) as spark:
-            prepare(spec, Builder(spec, spark, servers=server))
+            prepare(spec, Builder(spec, spark, brokers))
     finally:
         Path(log).unlink(missing_ok=True)
 
@@ -205,18 +219,17 @@ def _run(
     stops: "_Stops",
     *,
     once: bool,
-    server: str | None,
+    brokers: Brokers,
     as_json: bool,
 ) -> int:
     remote, where = options.remote, options.remote or options.master
     missing = missing_packages(spec)
     if missing:
         raise BadPipeline(missing)
-    servers = server or spec.bootstrap or SERVERS_DEFAULT
     log = spec.state / SPARK_LOG
     with RunLock(spec):
         if remote is None:  # else the Spark Connect server must reach them
-            check_brokers(spec, servers)
+            check_brokers(spec, brokers)
         if not as_json:
             print(
                 f"pipeline {spec.name}: starting Spark at {where}; its log is {log}",
@@ -224,8 +237,8 @@ def _run(
             )
         with options.session(spec, log) as spark:
             stops.listen()  # after Spark has installed a handler for Ctrl-C, which ends jobs instead of flows
-            builder = Builder(spec, spark, servers=server)
-            status = StatusFile(spec, where, servers)
+            builder = Builder(spec, spark, brokers)
+            status = StatusFile(spec, where, brokers.servers)
             with show_of(spec, as_json=as_json) as shown:
                 runner = Runner(
                     spec, builder, status, once=once, is_remote=remote is not None, tell=shown.tell
@@ -239,7 +252,7 @@ def _run(
                     complain(str(failed))
                     return EXIT_WRONG
                 finally:
-                    refused = commit_positions(spec, runner.flows, servers)
+                    refused = commit_positions(spec, runner.flows, brokers)
                 shown.end("stopped" if stops.asked.is_set() else "finished")
             for sentence in refused:
                 complain(sentence)
@@ -273,7 +286,7 @@ class _Stops:
         self.asked.set()
 
 
-def _ask_lag(spec: PipelineSpec, found: dict[str, Any], server: str | None) -> None:
+def _ask_lag(spec: PipelineSpec, found: dict[str, Any], brokers: Brokers) -> None:
     """Replace the lag after the last batch by the current lag."""
     flows = {each.name: each for each in spec.flows}
     for each in found["flows"]:
@@ -283,9 +296,8 @@ def _ask_lag(spec: PipelineSpec, found: dict[str, Any], server: str | None) -> N
         positions = offsets(each.get("positions")) or positions_in(spec, flow)
         if positions is None:
             continue
-        servers = server or spec.bootstrap or found.get("bootstrap") or SERVERS_DEFAULT
         try:
-            each["lag"] = lag_now(spec, flow, positions, servers)
+            each["lag"] = lag_now(spec, flow, positions, brokers)
         except KafkaError as error:
             complain(f"the lag of flow {flow.name} is as of its last batch: {error}")
 

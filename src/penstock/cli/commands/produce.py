@@ -12,7 +12,7 @@ import typer
 
 from penstock.base.ids import TopicPartition
 from penstock.cli.connecting import (
-    SERVER_DEFAULT,
+    ClientConfigFile,
     Compression,
     Server,
     Topic,
@@ -102,7 +102,8 @@ def produce(
             "--idempotent/--no-idempotent", help="Write no record twice; the default with --acks all."
         ),
     ] = None,
-    server: Server = SERVER_DEFAULT,
+    server: Server = None,
+    client_config: ClientConfigFile = None,
     as_json: Annotated[
         bool,
         typer.Option(
@@ -150,7 +151,7 @@ def produce(
     )
     is_generated = size is not None or (count is not None and not inputs and input_is_terminal())
     tally = Tally()
-    with connected(server) as cluster:
+    with connected(server, client_config) as cluster:
         started_ms = cluster.clock.now_ms()
         timestamp_ms = None if timestamp is None else _timestamp(timestamp, cluster.clock.wall_ms())
         bytes_each = size or SIZE_DEFAULT

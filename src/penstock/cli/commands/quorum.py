@@ -6,7 +6,7 @@ import typer
 
 from penstock.base.ids import Uuid, uuid_from_text, uuid_text
 from penstock.cli.command_group import command_group
-from penstock.cli.connecting import SERVER_DEFAULT, Server, connected
+from penstock.cli.connecting import ClientConfigFile, Server, connected
 from penstock.cli.options import Json
 from penstock.cli.output import Refused, print_json, print_result, print_table, show_time
 from penstock.client import quorum as client
@@ -40,14 +40,16 @@ LISTENER_DEFAULT = "CONTROLLER"
 
 
 @app.command("describe")
-def quorum_describe(server: Server = SERVER_DEFAULT, as_json: Json = False) -> None:
+def quorum_describe(
+    server: Server = None, client_config: ClientConfigFile = None, as_json: Json = False
+) -> None:
     """Show the leader, its epoch and high watermark, and the log end of every voter and observer.
 
     \b
     penstock quorum describe
     penstock quorum describe --server 10.0.0.7:9092 --json
     """
-    with connected(server) as cluster:
+    with connected(server, client_config) as cluster:
         quorum = client.describe_quorum(cluster)
         cluster_id = cluster.info.cluster_id
     if as_json:
@@ -91,7 +93,8 @@ def quorum_add_voter(
             "--listener", metavar="NAME", help="Name of its listener.  [the name that the voters use]"
         ),
     ] = None,
-    server: Server = SERVER_DEFAULT,
+    server: Server = None,
+    client_config: ClientConfigFile = None,
     as_json: Json = False,
 ) -> None:
     """Make an observer of the metadata log a voter. Returns once the change is committed.
@@ -106,7 +109,7 @@ def quorum_add_voter(
         at = parse_address(address)
     except ValueError as error:
         raise Refused(str(error)) from error
-    with connected(server) as cluster:
+    with connected(server, client_config) as cluster:
         quorum = client.describe_quorum(cluster)
         known = _directory(directory) or _only_directory(quorum.observers, node_id, "observer")
         names = [each.name for voter in quorum.voters for each in voter.listeners]
@@ -117,14 +120,18 @@ def quorum_add_voter(
 
 @app.command("remove-voter")
 def quorum_remove_voter(
-    node_id: NodeId, directory: Directory = None, server: Server = SERVER_DEFAULT, as_json: Json = False
+    node_id: NodeId,
+    directory: Directory = None,
+    server: Server = None,
+    client_config: ClientConfigFile = None,
+    as_json: Json = False,
 ) -> None:
     """Remove a voter, which may be the leader. Returns once the change is committed.
 
     \b
     penstock quorum remove-voter 2
     """
-    with connected(server) as cluster:
+    with connected(server, client_config) as cluster:
         known = _directory(directory)
         if known is None:
             known = _only_directory(client.describe_quorum(cluster).voters, node_id, "voter")

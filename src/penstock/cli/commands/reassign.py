@@ -11,7 +11,7 @@ import typer
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import TopicPartition
 from penstock.cli.command_group import command_group
-from penstock.cli.connecting import SERVER_DEFAULT, Server, connected
+from penstock.cli.connecting import ClientConfigFile, Server, connected
 from penstock.cli.main import EXIT_CANNOT, EXIT_WRONG
 from penstock.cli.options import Json
 from penstock.cli.output import Refused, complain, counted, print_json, print_table
@@ -68,7 +68,8 @@ def plan_command(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write the plan to this file.")
     ] = None,
-    server: Server = SERVER_DEFAULT,
+    server: Server = None,
+    client_config: ClientConfigFile = None,
     as_json: Json = False,
 ) -> None:
     """Propose a plan: replicas spread evenly, over different racks, with as few moves as possible.
@@ -80,7 +81,7 @@ def plan_command(
     penstock reassign plan orders --replication-factor 3 --json
     """
     broker_ids = None if brokers is None else _broker_ids(brokers)
-    with connected(server) as cluster:
+    with connected(server, client_config) as cluster:
         moving = list_reassignments(cluster)
         current = {
             # A plan starts from the target of a running reassignment.
@@ -126,7 +127,8 @@ def apply_command(
     wait: Annotated[
         bool, typer.Option("--wait", help="Return once all moves are done and the throttle is removed.")
     ] = False,
-    server: Server = SERVER_DEFAULT,
+    server: Server = None,
+    client_config: ClientConfigFile = None,
     as_json: Json = False,
 ) -> int:
     """Start to move partitions. The old replicas stay until the new ones are in sync.
@@ -138,7 +140,7 @@ def apply_command(
     penstock reassign apply plan.json --throttle 50000000 --wait
     """
     wanted = read_file(file)
-    with connected(server) as cluster:
+    with connected(server, client_config) as cluster:
         before = _check_wanted(cluster, wanted, additional)
         if throttle is not None:
             set_throttles(cluster, _to_be(cluster, wanted, before), throttle)
@@ -178,7 +180,8 @@ def status_command(
         Path | None, typer.Argument(metavar="[FILE]", help="A plan; without it, all moving partitions.")
     ] = None,
     keep_throttle: KeepThrottle = False,
-    server: Server = SERVER_DEFAULT,
+    server: Server = None,
+    client_config: ClientConfigFile = None,
     as_json: Json = False,
 ) -> int:
     """Show moving partitions, or the progress of a plan. Removes the throttle once all moves are done.
@@ -190,7 +193,7 @@ def status_command(
     penstock reassign status plan.json
     """
     wanted = None if file is None else read_file(file)
-    with connected(server) as cluster:
+    with connected(server, client_config) as cluster:
         moving = list_reassignments(cluster)
         targets = {each: moved.target for each, moved in moving.items()} if wanted is None else wanted
         states = _states(cluster, targets, moving)
@@ -215,7 +218,8 @@ def cancel_command(
     file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="A plan.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Cancel all moves.")] = False,
     keep_throttle: KeepThrottle = False,
-    server: Server = SERVER_DEFAULT,
+    server: Server = None,
+    client_config: ClientConfigFile = None,
     as_json: Json = False,
 ) -> int:
     """Cancel moves that are not done: replicas being added are removed, and the old replicas stay.
@@ -227,7 +231,7 @@ def cancel_command(
     if (file is None) is not everything:
         raise Refused("expected either a file or --all")
     wanted = None if file is None else list(read_file(file))
-    with connected(server) as cluster:
+    with connected(server, client_config) as cluster:
         moving = list_reassignments(cluster, wanted)
         outcomes = alter_reassignments(cluster, dict.fromkeys(moving)) if moving else {}
         for error in outcomes.values():

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.connecting import SERVER_DEFAULT, Compression, Server, parse_codec
+from penstock.cli.connecting import ClientConfigFile, Compression, Server, parse_codec, target_of
 from penstock.cli.output import complain, print_json
-from penstock.cli.spark_jobs import ArchiveDirectory, ResultAsJson, refusing
+from penstock.cli.spark_jobs import ArchiveDirectory, ResultAsJson, client_options, refusing
 
 
 def replay(
@@ -16,7 +16,8 @@ def replay(
         str, typer.Option("--to", metavar="TOPIC", help="A topic that does not exist, or is empty.")
     ],
     compression: Compression = "zstd",
-    server: Server = SERVER_DEFAULT,
+    server: Server = None,
+    client_config: ClientConfigFile = None,
     as_json: ResultAsJson = False,
 ) -> None:
     """Write an archived topic back to a broker.
@@ -30,10 +31,12 @@ def replay(
     """
     codec = parse_codec(compression)
     table = str(directory.absolute())
+    target = target_of(server, client_config)
     with refusing():
         from penstock.spark.archiving import replay as replaying  # noqa: PLC0415  # help works without the extra
 
-        done = replaying.replay(replaying.ReplayJob(table, to, server, codec), _show_progress)
+        job = replaying.ReplayJob(table, to, target.server, codec, client_options(target))
+        done = replaying.replay(job, _show_progress)
     if sys.stderr.isatty():
         print(file=sys.stderr)
     if done.warning:

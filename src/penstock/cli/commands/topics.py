@@ -7,7 +7,7 @@ import typer
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import TopicPartition, uuid_text
 from penstock.cli.command_group import command_group
-from penstock.cli.connecting import SERVER_DEFAULT, Server, confirm, connected, parse_pairs
+from penstock.cli.connecting import ClientConfigFile, Server, confirm, connected, parse_pairs
 from penstock.cli.main import EXIT_CANNOT
 from penstock.cli.options import Json, Yes
 from penstock.cli.output import complain, counted, print_json, print_result, print_table
@@ -66,7 +66,8 @@ def topics_create(
         typer.Option("--config", "-c", metavar="NAME=VALUE", help="A topic setting; repeatable."),
     ] = None,
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Ignore topics that exist.")] = False,
-    server: Server = SERVER_DEFAULT,
+    server: Server = None,
+    client_config: ClientConfigFile = None,
     as_json: Json = False,
 ) -> int:
     """Create topics.
@@ -80,7 +81,7 @@ def topics_create(
         NewTopic(name, partitions or BROKER_DEFAULT, replication_factor or BROKER_DEFAULT, settings)
         for name in dict.fromkeys(names)
     ]
-    with connected(server) as cluster:
+    with connected(server, client_config) as cluster:
         outcomes = admin.create_topics(cluster, wanted)
     rows = []
     worst = 0
@@ -109,7 +110,8 @@ def topics_create(
 @app.command("list")
 def topics_list(
     internal: Annotated[bool, typer.Option("--internal", help="Show internal topics too.")] = False,
-    server: Server = SERVER_DEFAULT,
+    server: Server = None,
+    client_config: ClientConfigFile = None,
     as_json: Json = False,
 ) -> None:
     """List the topics of a cluster.
@@ -117,7 +119,7 @@ def topics_list(
     \b
     penstock topics list
     """
-    with connected(server) as cluster:
+    with connected(server, client_config) as cluster:
         topics = [each for each in admin.list_topics(cluster) if internal or not each.is_internal]
     if as_json:
         print_json({"topics": [_summary(each) for each in topics]})
@@ -133,7 +135,8 @@ def topics_describe(
     names: Annotated[
         list[str] | None, typer.Argument(metavar="[NAME]...", help="Topics; without a name, all.")
     ] = None,
-    server: Server = SERVER_DEFAULT,
+    server: Server = None,
+    client_config: ClientConfigFile = None,
     as_json: Json = False,
 ) -> int:
     """Show partitions, leaders, replicas and offsets of topics, and settings that are not the default.
@@ -146,7 +149,7 @@ def topics_describe(
     penstock topics describe orders
     """
     worst = 0
-    with connected(server) as cluster:
+    with connected(server, client_config) as cluster:
         if names:
             topics = admin.describe_topics(cluster, names)
         else:
@@ -176,7 +179,8 @@ def topics_alter(
     partitions: Annotated[
         int, typer.Option("--partitions", "-p", min=1, max=2**31 - 1, help="The new number of partitions.")
     ],
-    server: Server = SERVER_DEFAULT,
+    server: Server = None,
+    client_config: ClientConfigFile = None,
     as_json: Json = False,
 ) -> None:
     """Give a topic more partitions. New records of a key may go to another partition than before.
@@ -184,7 +188,7 @@ def topics_alter(
     \b
     penstock topics alter orders --partitions 12
     """
-    with connected(server) as cluster:
+    with connected(server, client_config) as cluster:
         (outcome,) = admin.create_partitions(cluster, {name: partitions})
         if outcome.error is not None:
             raise outcome.error
@@ -197,7 +201,8 @@ def topics_delete(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Topics to delete.")],
     if_exists: Annotated[bool, typer.Option("--if-exists", help="Ignore topics that do not exist.")] = False,
     yes: Yes = False,
-    server: Server = SERVER_DEFAULT,
+    server: Server = None,
+    client_config: ClientConfigFile = None,
     as_json: Json = False,
 ) -> int:
     """Delete topics and all their records. Asks first, on a terminal.
@@ -208,7 +213,7 @@ def topics_delete(
     names = list(dict.fromkeys(names))
     what = names[0] if len(names) == 1 else f"{len(names)} topics ({', '.join(names)})"
     confirm(f"Delete {what} and all records?", "nothing was deleted", yes=yes)
-    with connected(server) as cluster:
+    with connected(server, client_config) as cluster:
         outcomes = admin.delete_topics(cluster, names)
     worst = 0
     for each in sorted(outcomes):

@@ -6,7 +6,7 @@ import typer
 
 from penstock.base.ids import TopicPartition
 from penstock.cli.command_group import command_group
-from penstock.cli.connecting import SERVER_DEFAULT, Server, confirm, connected
+from penstock.cli.connecting import ClientConfigFile, Server, confirm, connected
 from penstock.cli.main import EXIT_CANNOT
 from penstock.cli.options import Json, Yes
 from penstock.cli.output import Refused, complain, print_json, print_result, print_table, printable, show_time
@@ -61,7 +61,8 @@ def transactions_list(
             "record for --older (15m).",
         ),
     ] = False,
-    server: Server = SERVER_DEFAULT,
+    server: Server = None,
+    client_config: ClientConfigFile = None,
     as_json: Json = False,
 ) -> None:
     """List transactional ids and their states, or with --hanging the transactions that hang in a partition.
@@ -74,10 +75,10 @@ def transactions_list(
     if hanging:
         if state or producer_id or pattern is not None:
             raise Refused("--hanging searches partitions: of the filters it allows only --older")
-        _show_hanging(server, 15 * 60_000 if older is None else age_ms, as_json=as_json)
+        _show_hanging(server, client_config, 15 * 60_000 if older is None else age_ms, as_json=as_json)
         return
     filters = Filters(tuple(state or ()), tuple(producer_id or ()), age_ms, pattern)
-    with connected(server) as cluster:
+    with connected(server, client_config) as cluster:
         found = client.list_transactions(cluster, filters)
     if as_json:
         rows = [
@@ -104,7 +105,8 @@ def transactions_describe(
         str | None,
         typer.Option("--partition", metavar="TOPIC:P", help="Show the producers of this partition."),
     ] = None,
-    server: Server = SERVER_DEFAULT,
+    server: Server = None,
+    client_config: ClientConfigFile = None,
     as_json: Json = False,
 ) -> int:
     """Show the state of transactional ids, or the producers known to a partition.
@@ -116,11 +118,11 @@ def transactions_describe(
     if (partition is None) == (not names):
         raise Refused("expected either transactional ids or --partition")
     if partition is not None:
-        _describe_producers(server, parse_partition(partition), as_json=as_json)
+        _describe_producers(server, client_config, parse_partition(partition), as_json=as_json)
         return 0
     worst = 0
     found = []
-    with connected(server) as cluster:
+    with connected(server, client_config) as cluster:
         now_ms = cluster.clock.wall_ms()
         for name in dict.fromkeys(names or ()):
             try:
@@ -152,7 +154,8 @@ def transactions_abort(
         ),
     ] = None,
     yes: Yes = False,
-    server: Server = SERVER_DEFAULT,
+    server: Server = None,
+    client_config: ClientConfigFile = None,
     as_json: Json = False,
 ) -> None:
     """Abort an open transaction, by its id or in a partition where it hangs. Asks first, on a terminal.
@@ -172,15 +175,17 @@ def transactions_abort(
     if (partition is None) != (start_offset is None):
         raise Refused("--partition and --start-offset go together")
     if name is not None:
-        _abort(server, name, yes=yes, as_json=as_json)
+        _abort(server, client_config, name, yes=yes, as_json=as_json)
         return
     assert partition is not None
     assert start_offset is not None
-    _abort_in_partition(server, parse_partition(partition), start_offset, yes=yes, as_json=as_json)
+    _abort_in_partition(
+        server, client_config, parse_partition(partition), start_offset, yes=yes, as_json=as_json
+    )
 
 
-def _show_hanging(server: str, age_ms_min: int, *, as_json: bool) -> None:
-    with connected(server) as cluster:
+def _show_hanging(server: str | None, client_config: str | None, age_ms_min: int, *, as_json: bool) -> None:
+    with connected(server, client_config) as cluster:
         topics = cluster.refresh(None).topics
         partitions = [
             TopicPartition(name, number) for name in sorted(topics) for number in topics[name].partitions
@@ -263,8 +268,10 @@ def _print(transaction: client.Transaction, now_ms: int) -> None:
         print(f"partitions without a marker: {show_partitions(transaction.partitions)}")
 
 
-def _describe_producers(server: str, partition: TopicPartition, *, as_json: bool) -> None:
-    with connected(server) as cluster:
+def _describe_producers(
+    server: str | None, client_config: str | None, partition: TopicPartition, *, as_json: bool
+) -> None:
+    with connected(server, client_config) as cluster:
         found = client.describe_producers(cluster, partition)
     if as_json:
         rows = [_producer(each) for each in found]
@@ -297,9 +304,9 @@ def _describe_producers(server: str, partition: TopicPartition, *, as_json: bool
 # -- abort ------------------------------------------------------------------------------------------------
 
 
-def _abort(server: str, name: str, *, yes: bool, as_json: bool) -> None:
+def _abort(server: str | None, client_config: str | None, name: str, *, yes: bool, as_json: bool) -> None:
     """Abort the open transaction of a transactional id; its producer is fenced."""
-    with connected(server) as cluster:
+    with connected(server, client_config) as cluster:
         transaction = client.describe_transaction(cluster, name)
         if transaction.state not in client.OPEN:
             raise Refused(f"{name} has no transaction to abort, it is in state {transaction.state}")
@@ -311,10 +318,16 @@ def _abort(server: str, name: str, *, yes: bool, as_json: bool) -> None:
 
 
 def _abort_in_partition(
-    server: str, partition: TopicPartition, start_offset: int, *, yes: bool, as_json: bool
+    server: str | None,
+    client_config: str | None,
+    partition: TopicPartition,
+    start_offset: int,
+    *,
+    yes: bool,
+    as_json: bool,
 ) -> None:
     """Write an abort marker for the transaction that began at an offset, without its coordinator."""
-    with connected(server) as cluster:
+    with connected(server, client_config) as cluster:
         producer = _open_at(cluster, partition, start_offset)
         what = f"{_colon(partition)} for the transaction from offset {start_offset} on"
         confirm(f"Write an abort marker to {what}?", "nothing was aborted", yes=yes)

@@ -8,8 +8,8 @@ A directory belongs to one topic id: a topic that was deleted and created again 
 """
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -17,8 +17,6 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, Writ
 from pyspark.sql.types import StructType
 
 from penstock.base.ids import uuid_text
-from penstock.client.cluster import Cluster
-from penstock.client.settings import parse_servers
 from penstock.spark.archiving.archive_table import (
     OURS,
     Archive,
@@ -32,6 +30,7 @@ from penstock.spark.archiving.archive_table import (
     write_archive,
 )
 from penstock.spark.errors import ArchiveFault
+from penstock.spark.options import connect
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -123,6 +122,8 @@ class ArchiveJob:
     server: str
     isolation: str = "read_committed"
     fails_on_data_loss: bool = True
+    client: Mapping[str, str] = field(default_factory=dict)
+    """Options of the source about the security of its connections."""
 
     @property
     def group(self) -> str:
@@ -132,7 +133,7 @@ class ArchiveJob:
 
 def look(job: ArchiveJob) -> Archive:
     """The archive that the directory will be; raises ArchiveFault if it is something else. Writes nothing."""
-    with Cluster(parse_servers(job.server)) as cluster:
+    with connect(job.server, job.client) as cluster:
         info = cluster.topic(job.topic)
     topic_id = uuid_text(info.topic_id) if info.topic_id else ""
     wanted = Archive(job.topic, topic_id, len(info.partitions), job.isolation)
@@ -180,6 +181,7 @@ def start(
         .option("failOnDataLoss", str(job.fails_on_data_loss).lower())
         .option("maxOffsetsPerTrigger", str(records_max))
         .option("group", job.group)
+        .options(**job.client)
         .load()
     )
     writer = rows.writeStream.format(FORMAT).option(

@@ -12,7 +12,7 @@ ranges that differ are compared record by record.
 A record in the table at or after the log start that is not in the log is an error, unless the topic is compacted.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import reduce
 from typing import Final, NamedTuple
@@ -26,11 +26,10 @@ from penstock.arrow.scan.log_files import LogView, with_view
 from penstock.arrow.scan.transaction_outcomes import replay_transactions
 from penstock.base.ids import Offset, TopicPartition, uuid_text
 from penstock.client.admin import Resource, ResourceType, describe_configs
-from penstock.client.cluster import Cluster
 from penstock.client.offsets import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, list_offsets
-from penstock.client.settings import parse_servers
 from penstock.spark.archiving.archive_table import Archive, files_of, read_positions, the_archive
 from penstock.spark.errors import ArchiveFault
+from penstock.spark.options import connect
 from penstock.spark.schema import SCHEMA
 from penstock.vfs import RealDisk
 
@@ -134,6 +133,8 @@ class AuditJob:
     server: str | None = None
     """Bootstrap servers; None if the log is read from files in `path`."""
     path: str | None = None
+    client: Mapping[str, str] = field(default_factory=dict)
+    """Options of the source about the security of its connections."""
 
 
 def audit(spark: SparkSession, job: AuditJob) -> Verdict:
@@ -167,7 +168,7 @@ def _look_at_log(job: AuditJob, archive: Archive) -> tuple[dict[int, Bounds], bo
         return _look_at_files(job.path, job.topic, archive.isolation == "read_committed"), False
     assert job.server is not None
     level = READ_COMMITTED if archive.isolation == "read_committed" else READ_UNCOMMITTED
-    with Cluster(parse_servers(job.server)) as cluster:
+    with connect(job.server, job.client) as cluster:
         topic = cluster.topic(job.topic)
         if topic.topic_id and uuid_text(topic.topic_id) != archive.topic_id:
             raise ArchiveFault(
@@ -217,7 +218,7 @@ def _log(spark: SparkSession, job: AuditJob, archive: Archive) -> DataFrame:
     )
     if job.path is not None:
         return reader.load(job.path)
-    return reader.option("kafka.bootstrap.servers", str(job.server)).load()
+    return reader.option("kafka.bootstrap.servers", str(job.server)).options(**job.client).load()
 
 
 def _table(spark: SparkSession, directory: str) -> DataFrame:

@@ -9,8 +9,8 @@ This needs no Spark: the files are in order, and one process can saturate a netw
 """
 
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -39,6 +39,7 @@ from penstock.client.transactional import (
 from penstock.records import Codec
 from penstock.spark.archiving.archive_table import Archive, ArchiveFile, files_of, rows_of, the_archive
 from penstock.spark.errors import ArchiveFault
+from penstock.spark.options import connect
 from penstock.spark.writing.column_producer import ColumnProducer
 from penstock.spark.writing.sink_options import SinkOptions
 
@@ -57,6 +58,8 @@ class ReplayJob:
     topic: str
     server: str
     codec: Codec = Codec.ZSTD
+    client: Mapping[str, str] = field(default_factory=dict)
+    """Options about the security of connections, as the sink has them."""
 
     @property
     def group(self) -> str:
@@ -77,7 +80,7 @@ def replay(job: ReplayJob, on_progress: Callable[[int], None] = lambda _: None) 
     """Replay all records that are not in the topic yet."""
     archive = the_archive(job.directory)
     files = files_of(job.directory)
-    with Cluster(parse_servers(job.server)) as cluster:
+    with connect(job.server, job.client) as cluster:
         warning = _prepare_topic(cluster, job, archive, files)
         bumps = uses_epoch_bumps(cluster)
         # From here on an earlier run that may still be active is fenced.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from .codec import Unfit, columns_of, decode, encode, wanted_schema
 from .errors import BadPipeline, Problem, one_sentence
 from .graph import needed
-from .options import SERVERS_DEFAULT, sink_options, source_options
+from .options import Brokers, sink_options, source_options
 from .spec import (
     AVAILABLE_NOW,
     MODULE_PREFIX,
@@ -45,11 +45,11 @@ Gate = Callable[[BatchFunction], BatchFunction]
 
 
 class Builder:
-    def __init__(self, spec: PipelineSpec, spark: "SparkSession", *, servers: str | None = None) -> None:
-        """`servers` override the pipeline's `bootstrap`, but not that of a source or sink."""
+    def __init__(self, spec: PipelineSpec, spark: "SparkSession", brokers: Brokers | None = None) -> None:
+        """`brokers` are those of sources and sinks without a `bootstrap` of their own; None for the file's."""
         self._spec = spec
         self._spark = spark
-        self._servers = servers or spec.bootstrap or SERVERS_DEFAULT
+        self._brokers = brokers or Brokers.of(spec, None, {})
         _carry_along(spec)
 
     def rows(self, flow: Flow) -> "DataFrame":
@@ -140,7 +140,7 @@ class Builder:
         return _timed(rows, source.watermark, source.deduplicate)
 
     def _topics(self, read: Any, reads: TopicSource, flow: Flow, *, is_static: bool) -> "DataFrame":
-        options = source_options(reads, self._servers, None if is_static else self.query_name(flow))
+        options = source_options(reads, self._brokers, None if is_static else self.query_name(flow))
         rows: DataFrame = read.format("penstock").schema(wanted_schema(reads)).options(**options).load()
         return rows
 
@@ -190,7 +190,7 @@ class Builder:
     def _to_topic(
         self, writer: "DataStreamWriter", flow: Flow, sink: TopicSink, gate: Gate
     ) -> "DataStreamWriter":
-        options = sink_options(sink, self._servers)
+        options = sink_options(sink, self._brokers)
         if flow.mode == "update":
             from penstock.spark.writing.changed_rows import changed_rows  # noqa: PLC0415
 

@@ -35,6 +35,7 @@ class Pipeline:
         name: str,
         *,
         bootstrap: str | None = None,
+        client_config: str | None = None,
         checkpoint: str | None = None,
         state: str | None = None,
         conf: Mapping[str, Any] | None = None,
@@ -43,6 +44,7 @@ class Pipeline:
         self._data: dict[str, Any] = {
             "pipeline": name,
             "bootstrap": bootstrap,
+            "client_config": client_config,
             "checkpoint": checkpoint,
             "state": state,
             "conf": None if conf is None else dict(conf),

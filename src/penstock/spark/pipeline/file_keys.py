@@ -132,6 +132,7 @@ class Keys(BaseModel):
 class PipelineKeys(Keys):
     pipeline: Annotated[Text, _PIPELINE] = Field(description="the pipeline's name")
     bootstrap: Servers | None = None
+    client_config: Annotated[Text, Field(description="a file of Kafka's client settings")] | None = None
     checkpoint: Directory | None = None
     state: Annotated[Directory, _LOCAL] | None = None
     conf: Settings = {}

@@ -5,25 +5,57 @@ when the file is read: so a mistyped option is reported with its line, before Sp
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
+from penstock.client.cluster import Cluster
+from penstock.client.settings import ClientSettings
 from penstock.spark.errors import BadOption
-from penstock.spark.options import KnownOptions
+from penstock.spark.options import CLIENT_CONFIG, KnownOptions, OptionValues, connect, is_security
 from penstock.spark.reading.option_names import SOURCE
 from penstock.spark.reading.options import for_batch, for_stream, read_options
 from penstock.spark.writing.sink_options import SINK, read_sink_options
 
-from .spec import TopicSink, TopicSource
+from .spec import PipelineSpec, TopicSink, TopicSource
 
 SERVERS_DEFAULT: Final = "127.0.0.1:9092"
+
+
+class Brokers(NamedTuple):
+    """Where a source or sink connects to, and how it logs in."""
+
+    servers: str = SERVERS_DEFAULT
+    client: Mapping[str, str] = {}
+    """Options about the security of connections; secrets are references."""
+
+    @classmethod
+    def of(cls, spec: PipelineSpec, server: str | None, client: Mapping[str, str]) -> "Brokers":
+        """Those of a pipeline. What a command says counts before what the file says. Raises BadOption."""
+        if not client and spec.client_config is not None:
+            client = {CLIENT_CONFIG: spec.client_config}
+        return cls(server or spec.bootstrap or OptionValues(client).bootstrap or SERVERS_DEFAULT, client)
+
+    def of_part(self, part: TopicSource | TopicSink) -> "Brokers":
+        """Those of a source or sink. Brokers of its own do not get the credentials for the pipeline's."""
+        own = {name: value for name, value in part.options.items() if is_security(name)}
+        return (
+            Brokers(part.bootstrap, own) if part.bootstrap else Brokers(self.servers, {**self.client, **own})
+        )
+
+    def connect(self, settings: ClientSettings) -> Cluster:
+        return connect(self.servers, self.client, settings)
+
+    @property
+    def options(self) -> dict[str, str]:
+        return {"kafka.bootstrap.servers": self.servers, **self.client}
+
 
 _STARTS = ("startingoffsets", "startingoffsetsbytimestamp", "startingtimestamp")
 
 
-def source_options(reads: TopicSource, servers: str, group: str | None) -> dict[str, str]:
+def source_options(reads: TopicSource, brokers: Brokers, group: str | None) -> dict[str, str]:
     """Options of a topic source; `group` is None for a static source, which has no position."""
     given = {name.lower() for name in reads.options}
-    options = {"kafka.bootstrap.servers": reads.bootstrap or servers}
+    options = brokers.of_part(reads).options
     if reads.pattern is not None:
         options["subscribePattern"] = reads.pattern
     else:
@@ -40,8 +72,8 @@ def source_options(reads: TopicSource, servers: str, group: str | None) -> dict[
     return {**options, **reads.options}
 
 
-def sink_options(sink: TopicSink, servers: str) -> dict[str, str]:
-    options = {"kafka.bootstrap.servers": sink.bootstrap or servers, **sink.options}
+def sink_options(sink: TopicSink, brokers: Brokers) -> dict[str, str]:
+    options = {**brokers.of_part(sink).options, **sink.options}
     if sink.topic is not None:
         options["topic"] = sink.topic
     return options
@@ -53,7 +85,7 @@ def wrong_in_source(reads: TopicSource, *, is_static: bool) -> Iterator[tuple[st
     yield from names
     if not names and (reads.topics or reads.pattern):
         try:
-            found = read_options(source_options(reads, SERVERS_DEFAULT, None if is_static else "g"))
+            found = read_options(source_options(reads, Brokers(), None if is_static else "g"))
             (for_batch if is_static else for_stream)(found)
         except BadOption as bad:
             yield _named(reads.options, bad)
@@ -64,7 +96,7 @@ def wrong_in_sink(sink: TopicSink) -> Iterator[tuple[str | None, str]]:
     yield from names
     if not names:
         try:
-            read_sink_options(sink_options(sink, SERVERS_DEFAULT))
+            read_sink_options(sink_options(sink, Brokers()))
         except BadOption as bad:
             yield _named(sink.options, bad)
 

@@ -128,6 +128,7 @@ class _Parser:
             tuple(each for each in views if each is not None),
             tuple(each for each in flows if each is not None),
             self._lines,
+            None if keys.client_config is None else self._path(keys.client_config),
         )
 
     def _named(self, part: str, value: object) -> list[tuple[str, Any]]:

@@ -209,6 +209,8 @@ class PipelineSpec:
     flows: tuple[Flow, ...]
     lines: Mapping[tuple[str, ...], int] = field(default_factory=dict)
     """Lines in the file by key path, such as `("views", "big", "sql")`."""
+    client_config: str | None = None
+    """A file of Kafka's client settings, for sources and sinks without a `bootstrap` of their own."""
 
     @property
     def names(self) -> tuple[str, ...]:
