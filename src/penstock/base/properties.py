@@ -13,6 +13,12 @@ def parse_properties(text: str) -> Iterator[tuple[int, str, str]]:
         yield number, name, value.strip()
 
 
+def property_line(name: str, value: str) -> str:
+    """A line that `parse_properties` reads as this name and value. Names are Kafka's, which need no escapes."""
+    escaped = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+    return f"{name}={escaped}\n"
+
+
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     """Lines without comments and blank lines; a line that ends in a backslash continues on the next."""
     joined, first = "", 0

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import uvloop
 
 from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.promise import Promise
 from penstock.base.world import World
 from penstock.server import doors
 from penstock.server.config import NodeConfig, config_from
@@ -40,6 +41,7 @@ from penstock.testing.disk import BrokerDisk
 from penstock.testing.faulty_node import FaultyNode
 from penstock.testing.network import Network
 from penstock.testing.request_faults import Fault, FaultedRequest, RequestFaults, error_of
+from penstock.testing.security import ClientAccess, Security, SecurityFiles
 from penstock.vfs import Vfs
 from penstock.wire import messages
 
@@ -87,6 +89,7 @@ class Broker:
         http: bool | int = False,
         line: bool | int = False,
         controller: bool | int = False,
+        security: "Security | str | bool" = False,
         make_node: MakeNode | None = None,
     ) -> None:
         """Nothing happens before `start` or `with`.
@@ -96,6 +99,7 @@ class Broker:
         port: any free one, unless given.
         http, line: whether JSON over HTTP and the line protocol are served as well, on any free port or on this one.
         controller: whether other nodes may reach this one's controller, likewise; see `Cluster`.
+        security: `True` for TLS, a log-in with SCRAM and ACLs, the name of a protocol, or a `Security`; see `client`.
         """
         self.settings = DEFAULTS | {name: text_of(value) for name, value in (settings or {}).items()}
         self.port = port
@@ -115,6 +119,14 @@ class Broker:
         self._faults = RequestFaults()
         self._network = Network()
         self._make_node = make_node
+        self._security = Security.of(security)
+        self._files: SecurityFiles | None = None
+        """Certificates, once they are made."""
+        self._own_files: str | None = None
+        self._has_users = False
+        """Whether the users of SCRAM are in the metadata log."""
+        self._inner_port = 0
+        """Of a listener without security, for the other nodes of a secured cluster; see `secure`."""
         self._faulty: FaultyNode | None = None
         """The running node, unless `make_node` made something else."""
         self._running: _Running | None = None
@@ -151,7 +163,10 @@ class Broker:
     @property
     def ports_between_nodes(self) -> list[int]:
         """Inter-broker port, for other nodes of a cluster."""
-        return [self.port, *(port for door, port in self._ports.items() if door == "controller")]
+        return [
+            self._inner_port or self.port,
+            *(port for door, port in self._ports.items() if door == "controller"),
+        ]
 
     def _port_of(self, door: str) -> int:
         if door not in self._ports:
@@ -174,8 +189,9 @@ class Broker:
         self.take_ports()
         wanted = {"kafka": self.port, **self._ports}
         try:
+            settings = self.settings | self._security_settings()
             config = config_from(
-                self.data, self.settings, **{door: f"{HOST}:{port}" for door, port in wanted.items()}
+                self.data, settings, **{door: f"{HOST}:{port}" for door, port in wanted.items()}
             )
             config = replace(config, open_files_max=open_files_max(TEST_DESCRIPTORS))
             # Imported on this thread: pytest rewrites imported modules, which CPython 3.11 cannot do on two threads.
@@ -189,7 +205,54 @@ class Broker:
         self._ports = self._running.ports
         if self._faulty is not None:
             self._faulty.begin(self._running.call)
+        if self._security is not None and self._inner_port == 0:
+            self.create_users()
         return self
+
+    # -- security --------------------------------------------------------------------------------------
+
+    def secure(self, files: "SecurityFiles") -> None:
+        """Make this a node of a secured cluster. Nodes use another listener than clients, without security."""
+        self._security, self._files = files.security, files
+        held = _hold(0)
+        if held is None:
+            raise BrokerFailed("a secured cluster needs Linux, where a port can be reserved")
+        self._held["inner"] = held
+        self._inner_port = held.getsockname()[1]
+
+    def _security_settings(self) -> dict[str, str]:
+        if self._security is None:
+            return {}
+        if self._files is None:
+            self._own_files = tempfile.mkdtemp(prefix="penstock-security-")
+            self._files = SecurityFiles(self._security, self._own_files)
+        if not self._inner_port:
+            return self._files.node_settings("PLAINTEXT", with_plaintext=False)
+        return {
+            "listeners": f"CLIENTS://{HOST}:{self.port},PLAINTEXT://{HOST}:{self._inner_port}",
+            "inter.broker.listener.name": "PLAINTEXT",
+            **self._files.node_settings("CLIENTS", with_plaintext=True),
+        }
+
+    def create_users(self) -> None:
+        """Put the users of SCRAM into the metadata log, unless they are there."""
+        change = None if self._files is None or self._has_users else self._files.scram_users()
+        if change is not None:
+            results = self._await(lambda node: node.context.controller.submit(change))
+            for user, result in results.items():
+                if result.code:
+                    raise BrokerFailed(f"user {user} could not be created: {result.message}")
+        self._has_users = True
+
+    def _await(self, question: "Callable[[Node], Promise[T]]") -> T:
+        """The value of a promise of the node's."""
+        answer: Future[T] = Future()
+        self._ask(lambda node: question(node).then(answer.set_result, answer.set_exception))
+        return answer.result(WAIT_S_MAX)
+
+    def client(self, user: str | None = None) -> ClientAccess:
+        """The settings with which a user connects, as each client library takes them; by default the first user."""
+        return ClientAccess(self.bootstrap, self._files, user)
 
     def _new_node(self, world: World, vfs: Vfs, config: NodeConfig) -> "Node":
         self._faulty = FaultyNode(world, config, self.disk, self.clock, self._network, self._faults)
@@ -240,6 +303,9 @@ class Broker:
                 held.close()
             self._held.clear()
             self._remove_data()
+            if self._own_files is not None:
+                shutil.rmtree(self._own_files, ignore_errors=True)
+                self._files = self._own_files = None
 
     def _remove_data(self) -> None:
         if self._own_data is not None:
@@ -339,7 +405,7 @@ class Broker:
         from penstock.client.settings import Address  # noqa: PLC0415
 
         texts = {key.replace("_", "."): text_of(value) for key, value in configs.items()}
-        with Cluster([Address(HOST, self.port)]) as cluster:
+        with Cluster([Address(HOST, self.port)], self.client().settings) as cluster:
             known = cluster.refresh([name]).topics.get(name)
             [outcome] = create_topics(
                 cluster, [NewTopic(name, partitions, replication_factor, configs=texts)]
@@ -357,7 +423,7 @@ class Broker:
         from penstock.client.cluster import Cluster  # noqa: PLC0415
         from penstock.client.settings import Address  # noqa: PLC0415
 
-        with Cluster([Address(HOST, self.port)]) as cluster:
+        with Cluster([Address(HOST, self.port)], self.client().settings) as cluster:
             cluster.topic(name, wait_ms=WAIT_S_MAX * 1000)
 
 

@@ -27,6 +27,7 @@ from penstock.client.settings import Address
 from penstock.testing.broker import HOST, WAIT_S_MAX, Broker, BrokerFailed, text_of
 from penstock.testing.clock import Clock
 from penstock.testing.network import Network
+from penstock.testing.security import ClientAccess, Security, SecurityFiles
 
 CONTROLLERS_MAX = 3
 """Brokers that are controllers too: two of three are a majority, and more only make it slower."""
@@ -55,11 +56,13 @@ class Cluster:
         of_broker: Mapping[int, Mapping[str, object]] | None = None,
         http: bool = False,
         line: bool = False,
+        security: Security | str | bool = False,
     ) -> None:
         """Nothing happens before `start` or `with`.
 
         data: a directory that is kept, with one for each node in it; without it a temporary one is used.
         settings: Kafka's broker settings, for all of them; `of_broker` has more for single ones, by id.
+        security: of clients, as that of a `Broker`; nodes use a listener of their own without it.
         """
         self._data = None if data is None else fspath(data)
         self._own_data: str | None = None
@@ -84,6 +87,8 @@ class Cluster:
         self._network = Network()
         for each in (*self.brokers, *self.controllers):
             each.join_network(self._network, self.clock)
+        self._security = Security.of(security)
+        self._files: SecurityFiles | None = None
 
     def __enter__(self) -> "Cluster":
         try:
@@ -112,6 +117,13 @@ class Cluster:
         if self._data is None:
             self._data = self._own_data = tempfile.mkdtemp(prefix="penstock-cluster-")
         nodes = self.nodes
+        if self._security is not None and self._files is None:
+            self._files = SecurityFiles(self._security, path.join(self._data, "security"))
+            for each in self.brokers:
+                each.secure(self._files)
+            if self._security.acls:  # controllers decide what brokers may do
+                more = self._files.node_settings("CLIENTS", with_plaintext=True)
+                self._settings |= {name: more[name] for name in ("authorizer.class.name", "super.users")}
         for node in nodes.values():
             node.take_ports()
         voters = ",".join(
@@ -138,7 +150,13 @@ class Cluster:
                 self.close()
             raise
         self._has_run = True
+        if self._files is not None:
+            self.brokers[0].create_users()
         return self
+
+    def client(self, user: str | None = None) -> ClientAccess:
+        """As `Broker.client`, for all brokers."""
+        return ClientAccess(self.bootstrap, self._files, user)
 
     def stop(self) -> None:
         """Stop all nodes cleanly."""
@@ -235,7 +253,8 @@ class Cluster:
         raise refusal or BrokerFailed("no broker runs")
 
     def _client(self) -> Client:
-        return Client([Address(HOST, each.port) for each in self.brokers if each.is_running])
+        servers = [Address(HOST, each.port) for each in self.brokers if each.is_running]
+        return Client(servers, self.client().settings)
 
     @staticmethod
     def _leader(client: Client, place: TopicPartition) -> int:

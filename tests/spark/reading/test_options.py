@@ -164,8 +164,33 @@ def test_who_asks_for_plain_connections_gets_them() -> None:
         ),
         ({**TOPIC, "kafka.key.deserializer": "x"}, "keys are bytes"),
         ({**TOPIC, "kafka.enable.auto.commit": "true"}, "the query commits its position itself"),
-        ({**TOPIC, "kafka.security.protocol": "SSL"}, "kafka.security.protocol is not supported yet"),
-        ({**TOPIC, "kafka.sasl.mechanism": "PLAIN"}, "kafka.sasl.mechanism is not supported yet"),
+        (
+            {**TOPIC, "kafka.security.protocol": "TLS"},
+            "option kafka.security.protocol is 'TLS', expected one of",
+        ),
+        (
+            {**TOPIC, "kafka.security.protocol": "SASL_SSL"},
+            "sasl.mechanism is 'GSSAPI', its default, expected one of",
+        ),
+        (
+            {**TOPIC, "kafka.sasl.password": "planted"},
+            "option kafka.sasl.password is set, but security.protocol is",
+        ),
+        ({**TOPIC, "kafka.ssl.provider": "X"}, "option kafka.ssl.provider is not supported: remove it"),
+        (
+            {**TOPIC, "clientConfig": "/nowhere.properties"},
+            "option clientConfig: cannot read /nowhere.properties",
+        ),
+        (
+            {
+                **TOPIC,
+                "kafka.security.protocol": "SASL_SSL",
+                "kafka.sasl.mechanism": "PLAIN",
+                "kafka.sasl.username": "alice",
+                "kafka.sasl.password": "${env:PENSTOCK_TEST_NOWHERE}",
+            },
+            "option kafka.sasl.password needs the environment variable PENSTOCK_TEST_NOWHERE, which is not set",
+        ),
     ],
 )
 def test_what_is_refused(given: dict[str, str], message: str) -> None:

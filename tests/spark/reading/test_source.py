@@ -116,7 +116,7 @@ def test_a_join_of_two_reads_with_transactions(spark: "SparkSession", topics: To
         ),
         ({}, "value string", "the schema has column value as string, expected binary"),
         ({}, "body binary", "the schema has a column 'body', expected some of key, value, topic"),
-        ({"kafka__security__protocol": "SSL"}, None, "kafka.security.protocol is not supported yet"),
+        ({"kafka__security__protocol": "TLS"}, None, "kafka.security.protocol is 'TLS', expected one of"),
     ],
 )
 def test_mistakes_are_one_clear_sentence(

@@ -73,8 +73,8 @@ def test_who_asks_for_plain_connections_gets_them() -> None:
             "option kafka.transactional.id is not supported: the sink makes its own ids from the query's",
         ),
         (
-            SERVERS | {"kafka.sasl.mechanism": "PLAIN"},
-            "option kafka.sasl.mechanism is not supported yet: connections are plaintext, without authentication",
+            SERVERS | {"kafka.security.protocol": "SASL"},
+            "option kafka.security.protocol is 'SASL', expected one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL",
         ),
         (SERVERS | {"transactional": "maybe"}, "option transactional is 'maybe', expected true or false"),
         (SERVERS | {"topic": " "}, "option topic is empty, expected the name of a topic"),

@@ -54,6 +54,17 @@ def parse_jaas(text: str, what: str) -> LoginModule:
     return LoginModule(words[0], options)
 
 
+def jaas_text(module: str, options: Mapping[str, str]) -> str:
+    """A string that `parse_jaas` reads, and Kafka too."""
+
+    def quoted(text: str) -> str:
+        return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+    return (
+        " ".join([module, "required", *(f"{name}={quoted(value)}" for name, value in options.items())]) + ";"
+    )
+
+
 def plain_passwords(module: LoginModule) -> dict[str, str]:
     """The users of PLAIN's module, with their passwords."""
     return {

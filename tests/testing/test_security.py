@@ -1,0 +1,121 @@
+"""A secured broker in one line of a test, with each client library, protocol and mechanism."""
+
+import asyncio
+import os
+import stat
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+
+from penstock.base.ids import TopicPartition
+from penstock.client.cluster import Cluster as Client
+from penstock.client.errors import BrokerRefused
+from penstock.client.offsets import LATEST, list_offsets
+from penstock.client.producer import Producer as OwnProducer
+from penstock.client.settings import parse_servers
+from penstock.testing import Broker, Cluster, Security
+from penstock.testing.security import ClientAccess
+
+ORDERS = TopicPartition("orders", 0)
+KINDS = [
+    Security("SSL"),
+    Security("SASL_PLAINTEXT", "PLAIN"),
+    Security("SASL_PLAINTEXT", "SCRAM-SHA-256"),
+    Security("SASL_SSL", "PLAIN"),
+    Security("SASL_SSL", "SCRAM-SHA-512"),
+]
+
+
+def of_confluent(client: ClientAccess) -> None:
+    producer = Producer({**client.confluent_kafka, "log_level": 0})
+    producer.produce("orders", b"an order")
+    assert producer.flush(30) == 0
+
+
+def of_kafka_python(client: ClientAccess) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # kafka-python uses what Python has deprecated
+        from kafka import KafkaProducer  # noqa: PLC0415
+
+    producer = KafkaProducer(**client.kafka_python)
+    producer.send("orders", b"an order").get(30)
+    producer.close()
+
+
+def of_aiokafka(client: ClientAccess) -> None:
+    async def main() -> None:
+        async with AIOKafkaProducer(**client.aiokafka) as producer:
+            await producer.send_and_wait("orders", b"an order")
+
+    asyncio.run(main())
+
+
+def of_penstock(client: ClientAccess) -> None:
+    with Client(parse_servers(client.bootstrap), client.settings) as cluster:
+        producer = OwnProducer(cluster)
+        producer.send("orders", None, b"an order")
+        producer.flush()
+
+
+@pytest.mark.parametrize("security", KINDS, ids=lambda each: f"{each.protocol}-{each.mechanism}")
+def test_each_client_produces(security: Security) -> None:
+    with Broker(security=security) as broker:
+        broker.create_topic("orders")
+        uses: list[Callable[[ClientAccess], None]] = [of_confluent, of_kafka_python, of_aiokafka, of_penstock]
+        for use in uses:
+            use(broker.client())
+        with Client(parse_servers(broker.bootstrap), broker.client().settings) as cluster:
+            assert list_offsets(cluster, {ORDERS: LATEST})[ORDERS].offset == len(uses)
+
+
+def test_acls_decide_and_users_outlive_a_restart(tmp_path: Path) -> None:
+    users = {"admin": "planted-1", "alice": 'planted-"2\\'}
+    with Broker(security=Security(users=users)) as broker:
+        broker.create_topic("orders")
+        broker.restart()
+        of_penstock(broker.client())
+        with (
+            pytest.raises(BrokerRefused, match="orders"),
+            Client(parse_servers(broker.bootstrap), broker.client("alice").settings) as cluster,
+        ):
+            cluster.topic("orders")
+        with pytest.raises(ValueError, match="the broker has no user bob, expected one of admin, alice"):
+            broker.client("bob")
+        file = broker.client("alice").write(tmp_path / "alice.properties")
+        assert stat.S_IMODE(os.stat(file).st_mode) == 0o600
+        shown = f"{broker!r} {broker.client()!r} {Security(users=users)!r}"
+    assert "planted" not in shown
+
+
+def test_a_stranger_is_refused() -> None:
+    with Broker(security="SASL_SSL") as broker, Broker(security="SASL_SSL") as other:
+        of_other = {**other.client().confluent_kafka, "bootstrap.servers": broker.bootstrap, "log_level": 0}
+        with pytest.raises(KafkaException):
+            AdminClient(of_other).list_topics(timeout=1)
+
+
+def test_a_cluster_is_secured_for_its_clients() -> None:
+    with Cluster(2, security=True) as cluster:
+        cluster.create_topic("orders", replication_factor=2)
+        for use in (of_confluent, of_penstock):
+            use(cluster.client())
+        assert cluster.leader_of("orders") in cluster.brokers
+
+
+def test_a_broker_without_security_has_settings_too() -> None:
+    with Broker() as broker:
+        broker.create_topic("orders")
+        for use in (of_confluent, of_kafka_python, of_aiokafka, of_penstock):
+            use(broker.client())
+
+
+def test_security_that_makes_no_sense_is_told() -> None:
+    with pytest.raises(ValueError, match="the protocol is 'TLS', expected one of SSL"):
+        Broker(security="TLS")
+    with pytest.raises(ValueError, match="expected at least one"):
+        Security(users={})
