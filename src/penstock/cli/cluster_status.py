@@ -6,6 +6,7 @@ from penstock.base.errors import KafkaError
 from penstock.cli.cluster_nodes import HOST, Layout, Node, running_nodes
 from penstock.cli.output import print_table
 from penstock.client.cluster import Cluster
+from penstock.client.errors import AuthenticationFailed
 from penstock.client.settings import Address, ClientSettings
 from penstock.client.topology import PartitionInfo
 from penstock.wire import Api
@@ -29,10 +30,11 @@ class ClusterState(NamedTuple):
         return sum(node_id in each.replicas for each in self.partitions)
 
 
-def look(layout: Layout) -> dict[str, Any]:
-    """The state of the cluster, as the JSON output has it."""
+def look(layout: Layout, settings: ClientSettings = SETTINGS, *, is_watching: bool = True) -> dict[str, Any]:
+    """The state of the cluster, as the JSON output has it. Unless it watches, raises AuthenticationFailed."""
     running = running_nodes(layout)
-    state = _ask(layout, [each for each in layout.nodes if each.is_broker and each.id in running])
+    brokers = [each for each in layout.nodes if each.is_broker and each.id in running]
+    state = _ask(layout, brokers, settings, is_watching=is_watching)
     partitions = [] if state is None else state.partitions
     return {
         "directory": layout.directory,
@@ -68,15 +70,21 @@ def _node(layout: Layout, node: Node, pid: int | None, state: ClusterState | Non
     }
 
 
-def _ask(layout: Layout, brokers: list[Node]) -> ClusterState | None:
+def _ask(
+    layout: Layout, brokers: list[Node], settings: ClientSettings, *, is_watching: bool
+) -> ClusterState | None:
     """The state reported by a broker; None if no broker answers."""
     servers = [Address(layout.host or HOST, each.kafka) for each in brokers if each.kafka is not None]
     if not servers:
         return None
     try:
-        with Cluster(servers, SETTINGS) as cluster:
+        with Cluster(servers, settings) as cluster:
             info = cluster.refresh(None)
             controller = _quorum_leader(cluster)
+    except AuthenticationFailed:
+        if is_watching:
+            return None
+        raise
     except KafkaError:
         return None
     partitions = [each for topic in info.topics.values() for each in topic.partitions.values()]

@@ -12,12 +12,13 @@ from typing import Annotated, Any
 
 import typer
 
+from penstock.base.errors import KafkaError
 from penstock.cli import cluster_nodes as nodes
 from penstock.cli.child import stopped_by_signals
 from penstock.cli.cluster_nodes import BROKERS_MAX, ClusterOptions, Layout
-from penstock.cli.cluster_status import look, show, summary
+from penstock.cli.cluster_status import SETTINGS, look, show, summary
 from penstock.cli.command_group import command_group
-from penstock.cli.connecting import parse_pairs
+from penstock.cli.connecting import ClientConfigFile, parse_pairs, secured, target_of
 from penstock.cli.main import EXIT_WRONG
 from penstock.cli.options import Json
 from penstock.cli.output import Refused, counted, print_json, print_json_line, print_result
@@ -95,12 +96,19 @@ def start_command(
 
 
 @app.command("status")
-def status_command(data: Data = DATA_DEFAULT, as_json: Json = False) -> int:
+def status_command(
+    data: Data = DATA_DEFAULT, client_config: ClientConfigFile = None, as_json: Json = False
+) -> int:
     """Show running nodes, leaders and under-replicated partitions.
 
     The exit code is 1 if a node is down or a partition under-replicated.
     """
-    document = look(_existing(data))
+    layout = _existing(data)
+    try:
+        settings = secured(SETTINGS, target_of(None, client_config).config)
+        document = look(layout, settings, is_watching=False)
+    except KafkaError as error:
+        raise Refused(str(error)) from error
     if as_json:
         print_json(document)
     else:

@@ -1,0 +1,184 @@
+"""Commands at secured brokers: `--client-config`, the environment, and what is said where they do not fit."""
+
+import datetime
+import io
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+from tests.cli.conftest import Command
+from tests.server.tls_nodes import issue, tls_broker, write_ca, write_store
+from typer.main import get_command
+
+from penstock.cli.app import app
+from penstock.testing import Broker, Security
+
+PASSWORD = "planted-s3cret"
+PAST = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
+USERS = {"admin": PASSWORD, "alice": PASSWORD}
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker(security=Security(users=USERS)) as made:
+        made.create_topic("orders")
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On standard input, for those who read it."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"x\n")))
+
+
+@pytest.fixture
+def admin(broker: Broker, tmp_path: Path) -> str:
+    return broker.client().write(tmp_path / "admin.properties")
+
+
+def changed(broker: Broker, path: Path, **settings: str) -> str:
+    """The file of admin with other values; in names _ stands for a dot, and an empty value removes a setting."""
+    own = broker.client().properties | {name.replace("_", "."): value for name, value in settings.items()}
+    path.write_text("".join(f"{name}={value}\n" for name, value in own.items() if value))
+    return str(path)
+
+
+def parameters(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, set[str]]]:
+    """Each command with its options."""
+    if hasattr(command, "list_commands"):
+        for name in command.list_commands(None):
+            yield from parameters(command.get_command(None, name), (*path, name))
+    else:
+        yield " ".join(path), {option for each in command.params for option in each.opts}
+
+
+def test_every_command_that_takes_a_server_takes_a_client_config() -> None:
+    found = dict(parameters(get_command(app)))
+    servers = {name for name, options in found.items() if "--server" in options}
+    assert {"topics list", "produce", "consume", "pipeline run", "archive", "audit", "replay"} <= servers
+    assert {name for name in servers if "--client-config" not in found[name]} == set()
+
+
+def test_commands_log_in(penstock: Command, admin: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert penstock("topics", "list", "--client-config", admin).out.split()[:2] == ["topic", "partitions"]
+    monkeypatch.setenv("PENSTOCK_CLIENT_CONFIG", admin)
+    assert penstock("produce", "orders").code == 0
+    assert penstock("consume", "orders").out == "x\n"
+    for words in (
+        ("groups", "list"),
+        ("transactions", "list"),
+        ("configs", "describe", "topic", "orders"),
+        ("acls", "list"),
+        ("quorum", "describe"),
+        ("reassign", "status"),
+    ):
+        done = penstock(*words)
+        assert (done.code, done.err) == (0, ""), words
+
+
+def test_the_environment_has_the_server_and_the_password(
+    penstock: Command, broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = changed(broker, tmp_path / "c", bootstrap_servers="", sasl_jaas_config="", sasl_username="admin")
+    monkeypatch.setenv("PENSTOCK_CLIENT_CONFIG", file)
+    monkeypatch.setenv("PENSTOCK_CLIENT_SASL_PASSWORD", PASSWORD)
+    monkeypatch.setenv("PENSTOCK_SERVER", broker.bootstrap)
+    assert penstock("topics", "list", "--json").code == 0
+    monkeypatch.setenv("PENSTOCK_CLIENT_SASL_PASSWORD", "planted-wrong")
+    refused = penstock("topics", "list")
+    assert refused.code == 2
+    assert f"{broker.bootstrap} refused the log-in of admin with SCRAM-SHA-512" in refused.err
+    assert "planted" not in refused.err
+
+
+JAAS = "org.apache.kafka.common.security.scram.ScramLoginModule required"
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        (
+            {"sasl_jaas_config": f'{JAAS} username="admin" password="planted-wrong";'},
+            "refused the log-in of admin",
+        ),
+        ({"sasl_jaas_config": f'{JAAS} username="bob" password="planted-x";'}, "refused the log-in of bob"),
+        (
+            {"sasl_mechanism": "SCRAM-SHA-256"},
+            "does not take the SASL mechanism SCRAM-SHA-256, it takes SCRAM-SHA-512",
+        ),
+        (
+            {"ssl_truststore_location": "", "ssl_truststore_type": ""},
+            "none of the authorities that the system trusts",
+        ),
+        ({"ssl_truststore_location": "/nowhere.pem"}, "/nowhere.pem"),
+        ({"security_protocol": "SASL_PLAINTEXT"}, "asks for TLS, and this client does not use it"),
+        ({"security_protocol": "SSL", "sasl_jaas_config": ""}, "asks for a log-in with SCRAM-SHA-512"),
+        (
+            {"sasl_jaas_confg": "planted"},
+            "sasl.jaas.confg (FILE line 7) is no setting of a client, did you mean",
+        ),
+        (
+            {"sasl_password": "${env:PENSTOCK_TEST_NOWHERE}", "sasl_jaas_config": "", "sasl_username": "a"},
+            "NOWHERE",
+        ),
+    ],
+)
+@pytest.mark.parametrize("command", [("topics", "list"), ("consume", "orders"), ("produce", "orders")])
+def test_what_does_not_fit_is_one_sentence_at_once(
+    penstock: Command,
+    broker: Broker,
+    tmp_path: Path,
+    settings: dict[str, str],
+    sentence: str,
+    command: tuple[str, ...],
+) -> None:
+    file = changed(broker, tmp_path / "client.properties", **settings)
+    done = penstock(*command, "--client-config", file)
+    assert done.code == 2
+    assert sentence.replace("FILE", file) in done.err
+    assert len(done.err.splitlines()) == 1
+    assert "planted" not in done.err
+    assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize("command", [("topics", "list"), ("consume", "orders", "--follow")])
+@pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SSL"])
+def test_without_a_client_config_the_command_says_what_the_listener_asks_for(
+    penstock: Command, protocol: str, command: tuple[str, ...]
+) -> None:
+    with Broker(security=Security(protocol, "PLAIN")) as secured:
+        done = penstock(*command, "--server", secured.bootstrap)
+    asks = "asks for a log-in with PLAIN" if protocol == "SASL_PLAINTEXT" else "asks for TLS"
+    assert done.code == 2
+    assert f"{secured.bootstrap} {asks}" in done.err
+    assert done.err.endswith(", in a file that --client-config names\n")
+
+
+def test_a_certificate_of_another_host_or_an_expired_one_is_refused(
+    penstock: Command, tmp_path: Path
+) -> None:
+    ca = trustme.CA()
+    file = tmp_path / "client.properties"
+    file.write_text(
+        f"security.protocol=SSL\nssl.truststore.type=PEM\nssl.truststore.location={write_ca(tmp_path / 'ca', ca)}\n"
+    )
+    for cert, words in (
+        (ca.issue_cert("elsewhere.example.org"), "is of another host; connect by a name in the certificate"),
+        (issue(ca, not_before=PAST, not_after=PAST + datetime.timedelta(days=1)), "has expired"),
+    ):
+        with tls_broker(write_store(tmp_path / "node.pem", cert)) as made:
+            done = penstock("topics", "list", "-s", made.bootstrap, "--client-config", str(file))
+        assert done.code == 2
+        assert words in done.err
+
+
+def test_a_command_without_security_loads_nothing_of_it() -> None:
+    program = (
+        "import sys; from penstock.cli.connecting import target_of; target_of(None, None); "
+        "assert not {'ssl', 'hashlib', 'penstock.client.security_settings'} & set(sys.modules), sys.modules.keys()"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
