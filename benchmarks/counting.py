@@ -25,7 +25,7 @@ from penstock.base.metrics import Metrics
 from penstock.base.settings import LogSettings
 from penstock.handlers.support.context import Context
 from penstock.handlers.support.dispatch import Dispatcher
-from penstock.metadata.image import Partition as Placed
+from penstock.metadata.image import PartitionRegistration
 from penstock.replica.delayed_operations import Durability
 from penstock.replica.partition import Partition
 from penstock.replica.sync_lane import SyncLane
@@ -58,7 +58,7 @@ class Crowd:
         self._tick = tick = LoopTick(world)
         log = opened.create(TopicPartition(TOPIC, 0), now_ms=world.now_ms())
         partition = Partition(log, TOPIC_ID, world, SyncLane(world), Durability.ALONE, tick.write_later)
-        partition.lead(Placed(replicas=(1,), directories=(bytes(16),), isr=(1,), leader=1), 1)
+        partition.lead(PartitionRegistration(replicas=(1,), directories=(bytes(16),), isr=(1,), leader=1), 1)
         by_key = {(TOPIC, 0): partition, (TOPIC_ID, 0): partition}
         nothing = cast(Any, None)
         self._dispatcher = Dispatcher(

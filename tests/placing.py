@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from penstock.metadata.image import Partition as Placed
+from penstock.metadata.image import PartitionRegistration
 
 
 def placed(
@@ -12,9 +12,9 @@ def placed(
     isr: Sequence[int] | None = None,
     leader: int = 1,
     partition_epoch: int = 0,
-) -> Placed:
+) -> PartitionRegistration:
     """Led by broker 1, alone, unless told otherwise; all replicas are in sync."""
-    return Placed(
+    return PartitionRegistration(
         replicas=tuple(replicas),
         directories=(bytes(16),) * len(replicas),
         isr=tuple(replicas if isr is None else isr),

@@ -59,10 +59,10 @@ def test_a_cluster_that_answered_once_is_waited_for() -> None:
     assert 3000 < fake.clock.time_ms <= 5000
 
 
-def test_who_is_patient_waits_for_servers_that_never_answered_yet() -> None:
+def test_retries_bootstrap_waits_for_servers_that_have_never_answered() -> None:
     fake, _ = make()
     settings = ClientSettings(api_timeout_ms=5000)
-    cluster = Cluster(fake.addresses, settings, network=fake, clock=fake.clock, is_patient=True)
+    cluster = Cluster(fake.addresses, settings, network=fake, clock=fake.clock, retries_bootstrap=True)
     fake.brokers[1].is_up = False
     with pytest.raises(Unreachable):
         cluster.refresh(None)

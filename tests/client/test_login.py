@@ -172,7 +172,7 @@ def test_a_refused_log_in_is_final(outside: Address) -> None:
     retries: list[Exception] = []
     settings = with_login(PlainLogin("alice", "planted-wrong"))
     with (
-        Cluster([outside], settings, on_retry=retries.append, is_patient=True) as cluster,
+        Cluster([outside], settings, on_retry=retries.append, retries_bootstrap=True) as cluster,
         pytest.raises(LoginFailed, match="refused the log-in of alice") as refused,
     ):
         cluster.refresh(None)
@@ -183,7 +183,7 @@ def test_a_refused_log_in_is_final(outside: Address) -> None:
 def test_without_credentials_the_error_says_that_the_listener_asks_for_a_log_in(outside: Address) -> None:
     retries: list[Exception] = []
     with (
-        Cluster([outside], on_retry=retries.append, is_patient=True) as cluster,
+        Cluster([outside], on_retry=retries.append, retries_bootstrap=True) as cluster,
         pytest.raises(LoginFailed) as refused,
     ):
         cluster.refresh(None)

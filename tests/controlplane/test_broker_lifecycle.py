@@ -276,14 +276,14 @@ def test_a_broker_that_is_not_registered_may_go_at_once(answers: tuple[Any, ...]
 LEASE_MS = SESSION_MS // 2
 
 
-def test_a_broker_is_in_touch_from_when_it_is_unfenced_and_while_it_is_answered() -> None:
+def test_a_broker_has_its_lease_from_when_it_is_unfenced_and_while_heartbeats_are_answered() -> None:
     scene = Scene(7, FENCED, UNFENCED, *[UNFENCED] * 5)
-    assert not scene.lifecycle.is_in_touch
+    assert not scene.lifecycle.has_lease
     scene.world.advance(RETRY_MS)
-    assert scene.lifecycle.is_in_touch
+    assert scene.lifecycle.has_lease
     for _ in range(5):
         scene.world.advance(INTERVAL_MS)
-        assert scene.lifecycle.is_in_touch
+        assert scene.lifecycle.has_lease
 
 
 def test_a_lease_begins_when_the_heartbeat_was_sent_and_not_when_it_was_answered() -> None:
@@ -294,17 +294,17 @@ def test_a_lease_begins_when_the_heartbeat_was_sent_and_not_when_it_was_answered
     scene.world.advance(INTERVAL_MS - 1)
     late.resolve(UNFENCED)
     scene.world.advance(LEASE_MS - INTERVAL_MS)
-    assert scene.lifecycle.is_in_touch
+    assert scene.lifecycle.has_lease
     scene.world.advance(1)
-    assert not scene.lifecycle.is_in_touch
+    assert not scene.lifecycle.has_lease
 
 
 def test_heartbeats_that_are_refused_or_not_answered_do_not_prolong_it() -> None:
     scene = Scene(7, UNFENCED, refusal(ErrorCode.NOT_CONTROLLER))
     scene.world.advance(LEASE_MS - 1)
-    assert scene.lifecycle.is_in_touch
+    assert scene.lifecycle.has_lease
     scene.world.advance(1)
-    assert not scene.lifecycle.is_in_touch
+    assert not scene.lifecycle.has_lease
 
 
 def test_after_a_silence_the_second_answer_counts() -> None:
@@ -314,32 +314,32 @@ def test_after_a_silence_the_second_answer_counts() -> None:
     scene.controller.answers = [UNFENCED]
     scene.world.advance(INTERVAL_MS)
     assert not scene.controller.answers
-    assert not scene.lifecycle.is_in_touch
+    assert not scene.lifecycle.has_lease
     for old in scene.controller.waiting[::-1]:
         old.resolve(UNFENCED)
-    assert not scene.lifecycle.is_in_touch, "those were sent in the silence"
+    assert not scene.lifecycle.has_lease, "those were sent in the silence"
     scene.controller.answers = [UNFENCED]
     scene.world.advance(INTERVAL_MS)
-    assert scene.lifecycle.is_in_touch
+    assert scene.lifecycle.has_lease
 
 
 def test_a_broker_that_is_told_that_it_is_fenced_is_out_of_touch_until_it_is_taken_back() -> None:
     scene = Scene(7, UNFENCED, FENCED, FENCED, UNFENCED)
     scene.world.advance(INTERVAL_MS)
-    assert not scene.lifecycle.is_in_touch
+    assert not scene.lifecycle.has_lease
     scene.world.advance(RETRY_MS)
-    assert not scene.lifecycle.is_in_touch
+    assert not scene.lifecycle.has_lease
     scene.world.advance(RETRY_MS)
-    assert scene.lifecycle.is_in_touch
+    assert scene.lifecycle.has_lease
 
 
 def test_a_broker_that_is_not_known_any_more_is_out_of_touch() -> None:
     scene = Scene(7, UNFENCED, refusal(ErrorCode.STALE_BROKER_EPOCH))
     scene.world.advance(INTERVAL_MS)
-    assert not scene.lifecycle.is_in_touch
+    assert not scene.lifecycle.has_lease
 
 
 def test_a_lease_outlasts_a_late_heartbeat_however_short_the_session_is() -> None:
     scene = Scene(7, *[UNFENCED] * 3, session_ms=INTERVAL_MS)
     scene.world.advance(2 * INTERVAL_MS - 1)
-    assert scene.lifecycle.is_in_touch
+    assert scene.lifecycle.has_lease

@@ -8,7 +8,7 @@ from tests.controlplane.quorum_bench import ALONE, Bench
 
 from penstock.metadata.bootstrap import bootstrap_records
 from penstock.metadata.delta import delta
-from penstock.metadata.image import EMPTY, Partition
+from penstock.metadata.image import EMPTY, PartitionRegistration
 from penstock.metadata.records import TopicRecord
 from penstock.metadata.snapshot import partition_record
 from penstock.metadata.versions import METADATA_VERSION_LATEST
@@ -24,7 +24,7 @@ def make(bench: Bench) -> None:
     for topic in range(TOPICS):
         topic_id = (1000 + topic).to_bytes(16, "big")
         placed = [
-            Partition(replicas=order, directories=directories, isr=order, leader=order[0])
+            PartitionRegistration(replicas=order, directories=directories, isr=order, leader=order[0])
             for order in ((1, 2, 3), (2, 3, 1), (3, 1, 2))
         ]
         bench.commit(

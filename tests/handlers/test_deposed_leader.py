@@ -26,7 +26,7 @@ def lose_touch(node: StillNode, *, replicas: tuple[int, ...] = (1, 2)) -> None:
     """All that it leads has these replicas, of which it alone is in sync; and its controller is not heard."""
     held = node.node.context.replicas
     assert held.isr_changes is not None
-    held.isr_changes.is_in_touch = lambda: False
+    held.isr_changes.has_lease = lambda: False
     for partition in held.partitions.values():
         partition.lead(
             placed(
@@ -39,10 +39,10 @@ def lose_touch(node: StillNode, *, replicas: tuple[int, ...] = (1, 2)) -> None:
         )
 
 
-def regain_touch(node: StillNode) -> None:
+def regain_lease(node: StillNode) -> None:
     changes = node.node.context.replicas.isr_changes
     assert changes is not None
-    changes.is_in_touch = lambda: True
+    changes.has_lease = lambda: True
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_a_producer_that_wrote_elsewhere_meanwhile_is_not_out_of_order(
     lose_touch(node)
     assert produce(node, 5, epoch=1, partitions=partitions) is NOT_LEADER
     assert produce(node, 1, epoch=0, partitions=partitions) is NOT_LEADER
-    regain_touch(node)
+    regain_lease(node)
     assert produce(node, 5, epoch=1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert produce(node, 1, epoch=0) is ErrorCode.INVALID_PRODUCER_EPOCH
 
@@ -113,7 +113,7 @@ def test_a_consumer_that_read_elsewhere_meanwhile_is_not_out_of_range(node: Stil
     lose_touch(node)
     assert fetch(node, 9).error_code.value == NOT_LEADER
     assert fetch(node, 0).error_code.value == NONE
-    regain_touch(node)
+    regain_lease(node)
     assert fetch(node, 9).error_code.value == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
@@ -127,7 +127,7 @@ def test_a_transaction_that_began_elsewhere_is_not_ended_from_memory(node: Still
     node.world.advance(100)
     lose_touch(node)
     assert producer.end(commit=True) is NOT_COORDINATOR
-    regain_touch(node)
+    regain_lease(node)
     assert producer.end(commit=True) is (ErrorCode.INVALID_TXN_STATE if speaks == 2 else NONE)
 
 
@@ -140,7 +140,7 @@ def test_a_producer_that_was_initialised_elsewhere_is_not_fenced(node: StillNode
     assert producer.add(("orders", 0), version=5, verify_only=True) is NOT_COORDINATOR
     producer.producer_id += 1
     assert producer.end(commit=False) is NOT_COORDINATOR
-    regain_touch(node)
+    regain_lease(node)
     assert producer.end(commit=False) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
@@ -168,7 +168,7 @@ def test_a_static_member_that_joined_elsewhere_is_not_fenced() -> None:
     known.id = "another"
     assert known.heartbeat() == NOT_COORDINATOR
     assert known.commit(5) == NOT_COORDINATOR
-    regain_touch(scene.node)
+    regain_lease(scene.node)
     assert known.heartbeat() == ErrorCode.FENCED_INSTANCE_ID
 
 

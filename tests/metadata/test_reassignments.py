@@ -8,7 +8,7 @@ from tests.metadata.world import World, check_invariants
 from penstock.base.errors import ErrorCode
 from penstock.metadata import records as s
 from penstock.metadata.controller import requests as r
-from penstock.metadata.image import Partition
+from penstock.metadata.image import PartitionRegistration
 
 E = ErrorCode
 
@@ -37,7 +37,7 @@ def cancel(world: World, topic: str = "t", number: int = 0) -> r.Result:
 
 
 def whereabouts(world: World) -> tuple[s.Ids, s.Ids, s.Ids]:
-    held: Partition = world.partition("t")
+    held: PartitionRegistration = world.partition("t")
     return held.replicas, held.adding, held.removing
 
 

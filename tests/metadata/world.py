@@ -9,7 +9,7 @@ from penstock.metadata.bootstrap import bootstrap_records
 from penstock.metadata.configs import BrokerSettings
 from penstock.metadata.controller import requests as r
 from penstock.metadata.controller.controller import Controller
-from penstock.metadata.image import EMPTY, Broker, Partition
+from penstock.metadata.image import EMPTY, Broker, PartitionRegistration
 from penstock.metadata.versions import SUPPORTED
 
 CLUSTER = "a-cluster-of-brokers00"
@@ -72,8 +72,8 @@ class World:
         found: Broker = self.image.brokers[broker_id]
         return found
 
-    def partition(self, topic: str, number: int = 0) -> Partition:
-        found: Partition = self.image.topics[topic].partitions[number]
+    def partition(self, topic: str, number: int = 0) -> PartitionRegistration:
+        found: PartitionRegistration = self.image.topics[topic].partitions[number]
         return found
 
     def register(self, broker_id: int, /, clean: bool = True, rack: str | None = None, **changes: Any) -> int:

@@ -18,7 +18,7 @@ ANSWERED_MS = STALLED_MS_MAX + 200
 
 def cut_off(led: Led) -> None:
     """The lease is over: no heartbeat was answered for half a session."""
-    led.changes.is_in_touch = lambda: False
+    led.changes.has_lease = lambda: False
 
 
 def patient(led: Led) -> Waiting:
@@ -67,21 +67,21 @@ def test_a_leader_whose_followers_fetch_goes_on_without_a_controller() -> None:
         assert waiting.answers == [None]
 
 
-def test_a_leader_that_is_in_touch_waits_for_slow_followers() -> None:
+def test_a_leader_with_its_lease_waits_for_slow_followers() -> None:
     led = Led()
     waiting = patient(led)
     led.world.advance(REQUEST_TIMEOUT_MS - 1000)
     assert waiting.answers == []
 
 
-def test_a_stall_that_began_in_touch_does_not_count() -> None:
+def test_a_stall_that_began_within_the_lease_does_not_count() -> None:
     """A lease that is over for a moment, after a late heartbeat, sends nobody away."""
     led = Led()
     waiting = patient(led)
     led.world.advance(3000)
     cut_off(led)
     led.world.advance(STALLED_MS_MAX - 200)
-    led.changes.is_in_touch = lambda: True
+    led.changes.has_lease = lambda: True
     led.world.advance(3000)
     assert waiting.answers == []
 

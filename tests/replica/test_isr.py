@@ -49,7 +49,7 @@ class Reader:
 def test_a_leader_may_be_deposed_while_it_is_out_of_touch_with_the_controller() -> None:
     led = Led()
     assert not led.partition.may_be_deposed
-    led.changes.is_in_touch = lambda: False
+    led.changes.has_lease = lambda: False
     assert led.partition.may_be_deposed
     led.partition.follow(2, 4, GONE)
     assert not led.partition.may_be_deposed, "it knows"
@@ -57,7 +57,7 @@ def test_a_leader_may_be_deposed_while_it_is_out_of_touch_with_the_controller() 
 
 def test_the_only_replica_of_a_partition_cannot_be_deposed() -> None:
     led = Led((1,))
-    led.changes.is_in_touch = lambda: False
+    led.changes.has_lease = lambda: False
     assert not led.partition.may_be_deposed
 
 

@@ -205,7 +205,7 @@ def test_a_snapshot_brings_everything_back_the_kept_batches_included() -> None:
     assert loaded.ongoing == producers.ongoing
 
 
-def test_a_snapshot_that_says_it_all_has_no_companion() -> None:
+def test_a_snapshot_in_which_kafkas_format_holds_the_whole_state_has_no_companion() -> None:
     disk = MemoryDisk()
     producers = many()
     producers.end_offset = 1

@@ -114,7 +114,7 @@ class Probe:
         )
         produces = ProducerSettings(linger_ms=0, delivery_timeout_ms=1_200_000, create_topics=False)
         try:
-            with Cluster(parse_servers(self._bootstrap), settings, is_patient=True) as cluster:
+            with Cluster(parse_servers(self._bootstrap), settings, retries_bootstrap=True) as cluster:
                 producer = Producer(cluster, produces, self._delivered)
                 while not self._is_over:
                     next_s = time.monotonic() + EVERY_S

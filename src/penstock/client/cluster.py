@@ -75,10 +75,10 @@ class Cluster(Closing):
         network: Network | None = None,
         clock: Clock | None = None,
         rng: random.Random | None = None,
-        is_patient: bool = False,
+        retries_bootstrap: bool = False,
         on_retry: Callable[[Exception], None] = lambda _: None,
     ) -> None:
-        """With `is_patient`, retry also if no bootstrap server has ever answered; otherwise that fails at once."""
+        """With `retries_bootstrap`, retry also if no bootstrap server has ever answered; else that fails at once."""
         self.settings = settings or ClientSettings()
         self.clock = clock or SystemClock()
         self.rng = rng or random.Random()
@@ -87,7 +87,7 @@ class Cluster(Closing):
         """The last metadata, with all topics requested so far."""
         self._servers = list(servers)
         self._links: dict[Address, Link] = {}
-        self._has_answered = is_patient
+        self._has_answered = retries_bootstrap
         self.on_retry = on_retry
         """Called with the error before each retry of a call or of a produced batch."""
         self._refreshed_ms: dict[str, float] = {}

@@ -10,7 +10,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from penstock.base.ids import TopicPartition, random_uuid, uuid_from_text
-from penstock.metadata.image import Partition
+from penstock.metadata.image import PartitionRegistration
 from penstock.metadata.records import AnyRecord, TopicRecord
 from penstock.metadata.snapshot import partition_record
 from penstock.metadata.versions import METADATA_VERSION_LATEST
@@ -60,7 +60,7 @@ def _topic(directory: LogDirectory, topic: str, count: int, node_id: int, rng: "
     for number in range(count):
         name = TopicPartition(topic, number)
         directory.set_topic_id(name, topic_id)
-        placed = Partition(
+        placed = PartitionRegistration(
             replicas=(node_id,),
             directories=(uuid_from_text(directory.identity.directory_id),),
             isr=(node_id,),

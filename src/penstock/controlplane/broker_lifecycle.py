@@ -116,7 +116,7 @@ class BrokerLifecycle:
         """The broker epoch of the current registration; -1 without one."""
 
     @property
-    def is_in_touch(self) -> bool:
+    def has_lease(self) -> bool:
         """Whether the lease holds: no other replica can have become leader of a partition that this broker leads."""
         lease_began_ns = self._lease_began_ns
         return (

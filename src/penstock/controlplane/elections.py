@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from penstock.base.metrics import Elections
-from penstock.metadata.image import ClusterImage, Partition
+from penstock.metadata.image import ClusterImage, PartitionRegistration
 from penstock.metadata.records import (
     NO_LEADER,
     NO_LEADER_CHANGE,
@@ -41,7 +41,9 @@ def log_leader_changes(records: Sequence[AnyRecord], before: ClusterImage) -> No
     for each in records:
         if isinstance(each, PartitionChangeRecord) and each.leader != NO_LEADER_CHANGE:
             topic = before.topic_by_id(each.topic_id)
-            held: Partition | None = None if topic is None else topic.partitions.get(each.partition_id)
+            held: PartitionRegistration | None = (
+                None if topic is None else topic.partitions.get(each.partition_id)
+            )
             if topic is None or held is None:
                 continue
             name = f"{topic.name}-{each.partition_id}"

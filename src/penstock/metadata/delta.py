@@ -6,7 +6,7 @@ Images share unchanged parts, so the cost of a delta depends on the number of ch
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .image import ClusterImage, Partition, Resource, Topic
+from .image import ClusterImage, PartitionRegistration, Resource, Topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,9 +14,9 @@ class PartitionDelta:
     topic: Topic
     """The new state."""
     number: int
-    old: Partition | None
+    old: PartitionRegistration | None
     """None for a new partition."""
-    new: Partition
+    new: PartitionRegistration
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,7 +115,9 @@ def supported_range(features: Iterable[SupportedFeature], name: str) -> tuple[in
 
 
 @dataclass(frozen=True, slots=True)
-class Partition:
+class PartitionRegistration:
+    """A partition in the metadata. `replica.Partition` is one that this broker holds."""
+
     replicas: Ids
     """In order of preference."""
     directories: Uuids
@@ -143,7 +145,7 @@ class Partition:
 class Topic:
     name: str
     id: Uuid
-    partitions: FrozenMap[int, Partition] = FrozenMap()  # noqa: RUF009  (it never changes)
+    partitions: FrozenMap[int, PartitionRegistration] = FrozenMap()  # noqa: RUF009  (it never changes)
 
 
 @dataclass(frozen=True)
@@ -194,7 +196,7 @@ class ClusterImage:
         name = self.topic_names.get(topic_id)
         return None if name is None else self.topics.get(name)
 
-    def partition(self, topic: str, partition: int) -> Partition | None:
+    def partition(self, topic: str, partition: int) -> PartitionRegistration | None:
         found = self.topics.get(topic)
         return None if found is None else found.partitions.get(partition)
 

@@ -18,7 +18,7 @@ from .image import (
     Broker,
     ClusterImage,
     ControllerNode,
-    Partition,
+    PartitionRegistration,
     Resource,
     ResourceType,
     ScramUser,
@@ -42,7 +42,7 @@ class ImageDraft:
         self._topics = Draft(image.topics)
         self._names = Draft(image.topic_names)
         self._collisions = Draft(image.collisions)
-        self._partitions: dict[Uuid, Draft[int, Partition]] = {}
+        self._partitions: dict[Uuid, Draft[int, PartitionRegistration]] = {}
         self._configs = Draft(image.configs)
         self._scram_users = Draft(image.scram_users)
         self._acls = Draft(image.acls)
@@ -205,7 +205,7 @@ class ImageDraft:
         self._partitions.pop(record.topic_id, None)
         self._configs.remove(Resource(ResourceType.TOPIC, name))
 
-    def _partitions_of(self, topic_id: Uuid) -> Draft[int, Partition]:
+    def _partitions_of(self, topic_id: Uuid) -> Draft[int, PartitionRegistration]:
         partitions = self._partitions.get(topic_id)
         if partitions is None:
             name = self._names.get(topic_id)
@@ -220,7 +220,7 @@ class ImageDraft:
     def _partition(self, record: s.PartitionRecord) -> None:
         self._partitions_of(record.topic_id).set(
             record.partition_id,
-            Partition(
+            PartitionRegistration(
                 replicas=record.replicas,
                 directories=record.directories or (DIRECTORY_MIGRATING,) * len(record.replicas),
                 isr=record.isr,
@@ -306,7 +306,7 @@ class ImageDraft:
         self._unknown.append(record)
 
 
-def merge(partition: Partition, change: s.PartitionChangeRecord) -> Partition:
+def merge(partition: PartitionRegistration, change: s.PartitionChangeRecord) -> PartitionRegistration:
     """Return the partition after a change. This is the only place that raises its epochs."""
     replicas, directories = partition.replicas, partition.directories
     if change.replicas is not None:
@@ -319,7 +319,7 @@ def merge(partition: Partition, change: s.PartitionChangeRecord) -> Partition:
         directories = change.directories
     led = change.leader != s.NO_LEADER_CHANGE
     recovery = change.leader_recovery_state
-    return Partition(
+    return PartitionRegistration(
         replicas=replicas,
         directories=directories,
         isr=_new(change.isr, partition.isr),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from . import records as s
 from . import versions as v
 from .acls import Acl, acl_fields
-from .image import Broker, ClusterImage, ControllerNode, Partition, Topic
+from .image import Broker, ClusterImage, ControllerNode, PartitionRegistration, Topic
 
 KEPT_BEFORE_PRODUCER_IDS = (s.ClientQuotaRecord,)
 KEPT_AFTER_TOKENS = (s.ZkMigrationStateRecord,)
@@ -61,7 +61,7 @@ def broker_record(broker: Broker, metadata_version: int) -> s.RegisterBrokerReco
 
 
 def partition_record(
-    topic_id: bytes, number: int, partition: Partition, metadata_version: int
+    topic_id: bytes, number: int, partition: PartitionRegistration, metadata_version: int
 ) -> s.PartitionRecord:
     directories = partition.directories if v.has_directories(metadata_version) else ()
     with_elr = v.has_elr(metadata_version)

@@ -23,8 +23,7 @@ from penstock.base.ids import TopicPartition
 from penstock.base.world import Timer, World
 from penstock.metadata.controller.port import ControllerPort
 from penstock.metadata.controller.requests import DAMAGED, UNWRITABLE, AlterPartition, IsrChange, IsrMember
-from penstock.metadata.image import ClusterImage
-from penstock.metadata.image import Partition as Placed
+from penstock.metadata.image import ClusterImage, PartitionRegistration
 from penstock.replica.isr_changes import CHANGES_MAX, NAMED_MAX, RETRY_MS
 from penstock.replica.sync_lane import SyncLane
 from penstock.storage import LogDirectory
@@ -212,7 +211,7 @@ class FailingDisk:
             )
         return changes
 
-    def _may_leave(self, placed: Placed, state: int) -> bool:
+    def _may_leave(self, placed: PartitionRegistration, state: int) -> bool:
         """Whether another broker leads and this replica is in the ISR; or in the ELR, if it may lack records."""
         counted = (*placed.isr, *placed.elr) if state == DAMAGED else placed.isr
         return placed.leader not in (-1, self._node_id) and self._node_id in counted

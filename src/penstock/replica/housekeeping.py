@@ -87,7 +87,7 @@ class Housekeeping:
         self._is_stopped = False
 
     def start(self) -> None:
-        self._every("log.retention.check.interval.ms", self._retain)
+        self._every("log.retention.check.interval.ms", self._apply_retention)
         self._every("log.flush.offset.checkpoint.interval.ms", self._checkpoint)
         self._every("replica.high.watermark.checkpoint.interval.ms", self._save_high_watermarks)
         self._every(PRODUCER_CHECK_INTERVAL_MS, lambda done: self._in_slices(self._expire_producers(), done))
@@ -176,7 +176,7 @@ class Housekeeping:
 
     # -- retention -------------------------------------------------------------------------------------
 
-    def _retain(self, done: Callable[[], None]) -> None:
+    def _apply_retention(self, done: Callable[[], None]) -> None:
         """Find segments past their retention, move recovery points past them, and delete them."""
         expired_names: list[TopicPartition] = []
 

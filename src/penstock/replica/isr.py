@@ -22,7 +22,7 @@ from typing import Final
 
 from penstock.base.ids import Offset
 from penstock.metadata.controller.requests import IsrChange, IsrMember
-from penstock.metadata.image import Partition as Placed
+from penstock.metadata.image import PartitionRegistration
 
 UNKNOWN: Final = -1
 """The offset or broker epoch of a follower that has not fetched yet."""
@@ -106,7 +106,7 @@ class Isr:
         self.is_handing_over = False
         """The leader's log is damaged: another replica is to lead."""
 
-    def apply(self, placed: Placed, now_ms: int, *, is_new_epoch: bool) -> None:
+    def apply(self, placed: PartitionRegistration, now_ms: int, *, is_new_epoch: bool) -> None:
         """Apply a partition record of the metadata log. In a new leader epoch nothing is known of the followers, and
         members of the ISR get `replica.lag.time.max.ms` to fetch."""
         self.is_handing_over &= not is_new_epoch

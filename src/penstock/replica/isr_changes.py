@@ -83,12 +83,12 @@ class IsrChanges:
         broker_epoch: Callable[[], int],
         image: Callable[[], ClusterImage],
         lag_ms_max: int,
-        is_in_touch: Callable[[], bool] = lambda: True,
+        has_lease: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`lag_ms_max` is `replica.lag.time.max.ms`. `is_in_touch` returns whether this broker's lease holds, so that
+        """`lag_ms_max` is `replica.lag.time.max.ms`. `has_lease` returns whether this broker's lease holds, so that
         the controller cannot have elected other leaders."""
         self.lag_ms_max = lag_ms_max
-        self.is_in_touch = is_in_touch
+        self.has_lease = has_lease
         self.failing: FailingDisk | None = None
         """Takes replicas with a failing disk out of the ISR."""
         self.shrinks = self.expands = 0

@@ -15,7 +15,7 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import LeaderEpoch, Offset, TopicPartition, Uuid
 from penstock.base.world import World
 from penstock.metadata.controller.requests import DAMAGED
-from penstock.metadata.image import Partition as Placed
+from penstock.metadata.image import PartitionRegistration
 from penstock.replica.append_path import AppendPath
 from penstock.replica.delayed_operations import DelayedFetch, DelayedFollowerFetch, Durability
 from penstock.replica.inspections import Inspections
@@ -184,11 +184,11 @@ class Partition:
         """Whether the controller may have elected another leader without this broker knowing: it was cut off, or
         paused. A partition with a single replica cannot have another leader."""
         changes = self._changes
-        return self.isr is not None and changes is not None and not changes.is_in_touch()
+        return self.isr is not None and changes is not None and not changes.has_lease()
 
     # -- leadership ------------------------------------------------------------------------------------
 
-    def lead(self, placed: Placed, min_isr: int) -> None:
+    def lead(self, placed: PartitionRegistration, min_isr: int) -> None:
         """Become leader, or apply a newer partition record as leader. `placed` is the partition in the cluster
         image."""
         self.min_isr = min_isr
@@ -211,7 +211,7 @@ class Partition:
         if self.log.is_damaged:
             self.damage_found()
 
-    def _apply_isr(self, placed: Placed, is_new_epoch: bool) -> None:
+    def _apply_isr(self, placed: PartitionRegistration, is_new_epoch: bool) -> None:
         before = self.isr_size if self.is_leader and not is_new_epoch else None
         if len(placed.replicas) == 1:
             self.isr = None

@@ -23,8 +23,7 @@ from penstock.base.world import World
 from penstock.metadata.configs import BrokerSettings, broker_setting
 from penstock.metadata.controller.port import ControllerPort
 from penstock.metadata.delta import ImageDelta, PartitionDelta
-from penstock.metadata.image import EMPTY, ClusterImage, ResourceType, Topic
-from penstock.metadata.image import Partition as Placed
+from penstock.metadata.image import EMPTY, ClusterImage, PartitionRegistration, ResourceType, Topic
 from penstock.replica.broker_client import BrokerClient
 from penstock.replica.delayed_operations import Durability
 from penstock.replica.failed_creations import FailedCreations
@@ -66,11 +65,11 @@ class Replicas:
         broker_client: BrokerClient | None = None,
         controller: ControllerPort | None = None,
         broker_epoch: Callable[[], int] = lambda: -1,
-        is_in_touch: Callable[[], bool] = lambda: True,
+        has_lease: Callable[[], bool] = lambda: True,
         tick: Callable[[], int] = lambda: 0,
     ) -> None:
         """`write_later` has a function called at the end of the loop's tick, before replies are sent. `broker_client`
-        and `controller` are None on a node without a cluster. `is_in_touch` returns whether this broker's lease holds.
+        and `controller` are None on a node without a cluster. `has_lease` returns whether this broker's lease holds.
         `tick` returns the number of the loop's tick."""
         self.directory = directory
         self.partitions: dict[TopicPartition, Partition] = {}
@@ -96,7 +95,7 @@ class Replicas:
         if controller is not None:
             lag_ms_max = self._number("replica.lag.time.max.ms")
             self.isr_changes = IsrChanges(
-                world, controller, node_id, broker_epoch, lambda: self._image, lag_ms_max, is_in_touch
+                world, controller, node_id, broker_epoch, lambda: self._image, lag_ms_max, has_lease
             )
         if broker_client is not None:
             self.fetchers = Fetchers(
@@ -354,7 +353,7 @@ class Replicas:
             self._serve(partition, rules)
         return cost
 
-    def _is_of(self, log: Log, topic: Topic, placed: Placed) -> bool:
+    def _is_of(self, log: Log, topic: Topic, placed: PartitionRegistration) -> bool:
         """Whether a log belongs to this topic. A log without a topic id may be of an older topic of the same name: it
         is accepted while it is in the ISR or the ELR, and replicated again otherwise."""
         return log.topic_id == topic.id or (log.topic_id is None and not self._is_spare(placed))
@@ -374,7 +373,7 @@ class Replicas:
             )
         )
 
-    def _is_spare(self, placed: Placed) -> bool:
+    def _is_spare(self, placed: PartitionRegistration) -> bool:
         """Whether the replica here can be replaced: another broker leads, and it is in neither the ISR nor the ELR."""
         return placed.leader != NO_LEADER and self._node_id not in (*placed.isr, *placed.elr)
 
@@ -387,7 +386,7 @@ class Replicas:
         if partition.log.is_damaged:
             self._mend(partition, change.new)
 
-    def _mend(self, partition: Partition, placed: Placed) -> None:
+    def _mend(self, partition: Partition, placed: PartitionRegistration) -> None:
         """Truncate a damaged follower's log once it is out of the ISR and the ELR; until then, have it leave them."""
         if not self._is_spare(placed):
             partition.damage_found()

@@ -224,7 +224,7 @@ class Node:
             broker_client,
             controller,
             lambda: self._lifecycle.epoch,
-            lambda: self._lifecycle.is_in_touch,
+            lambda: self._lifecycle.has_lease,
             lambda: self._tick.count,
         )
         producer_ids = ProducerIds(controller, identity.node_id, lambda: self._lifecycle.epoch)

@@ -87,7 +87,7 @@ class LogFlusher:
         """Snapshots of checkpoints: an older one is needed until the newer recovery point is saved."""
 
     @property
-    def is_in_doubt(self) -> bool:
+    def has_failed_write(self) -> bool:
         """Whether a write or a sync failed and nothing was written since."""
         return self._has_torn_tail or self._is_suspect
 

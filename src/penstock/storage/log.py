@@ -209,9 +209,9 @@ class Log:
         return self.reader.is_damaged
 
     @property
-    def is_in_doubt(self) -> bool:
+    def has_failed_write(self) -> bool:
         """Whether a write or a sync failed and nothing was written since."""
-        return self.flusher.is_in_doubt
+        return self.flusher.has_failed_write
 
     # -- reading and flushing: see `LogReader` and `LogFlusher` -----------------------------------------------
 

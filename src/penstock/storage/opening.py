@@ -48,7 +48,7 @@ class Report:
     """The last of them, if the log has lost its tail. New records get offsets from `lost_end.start` on, or from
     `lost_end.end` on if transactions were open."""
 
-    def say(self, sentence: str) -> None:
+    def warn(self, sentence: str) -> None:
         self.notes.append(sentence)
         logger.warning("%s", sentence)
 
@@ -172,7 +172,7 @@ class Opening:
         self.vfs.sync_dir(self.directory)
         return segment
 
-    def begin_anew(self, offset: Offset) -> None:
+    def restart_empty(self, offset: Offset) -> None:
         for segment in reversed(self.segments):
             self.set_aside(segment)
         remove_snapshots_above(self.vfs, self.directory, -1)
@@ -188,7 +188,7 @@ class Opening:
         except FileNotFoundError:
             return None
         except BadCheckpoint as error:
-            self.report.say(str(error))
+            self.report.warn(str(error))
             return None
 
     def load_epochs(self) -> bool:
@@ -201,7 +201,7 @@ class Opening:
         except FileNotFoundError:
             return True
         except BadCheckpoint as error:
-            self.report.say(str(error))
+            self.report.warn(str(error))
             return True
         return not data  # Kafka leaves it empty before the first record
 
@@ -222,7 +222,7 @@ class Opening:
 
     # -- after a clean stop ----------------------------------------------------------------------------
 
-    def believe(self, point: RecoveryPoint) -> bool:
+    def trust_files(self, point: RecoveryPoint) -> bool:
         """Trust the files; False if the active segment cannot be the result of a clean stop."""
         if len(self.segments) > 1 and not self.segments[-1].size and self._reaches_past(self.segments[-1]):
             self.drop_empty(self.segments[-1])
@@ -338,7 +338,7 @@ class Opening:
             return  # rebuilt from the log when needed, including the hole
         self.unsynced.append(before[-1].txn_index.ref)
 
-    def say_doubts(self, in_doubt: Sequence[InDoubt]) -> None:
+    def report_in_doubt(self, in_doubt: Sequence[InDoubt]) -> None:
         partition = names.parse_partition_dir(self.directory.rpartition("/")[2])
         name = "TOPIC:PARTITION" if partition is None else f"{partition.topic}:{partition.partition}"
         for each in in_doubt:
@@ -352,7 +352,7 @@ class Opening:
                 is_new=False,  # the hole is, or is not
             )
 
-    def lose_end(self, end: Offset) -> None:
+    def handle_lost_tail(self, end: Offset) -> None:
         """Handle a log that ends before an offset that it had reached. If transactions are open, whose markers may be
         lost, new records start after that offset; otherwise at the current end."""
         hole = Hole(end, self.known_end)

@@ -121,28 +121,28 @@ def open_log(
     first = opening.segments[0].base_offset
     start = first if log_start is None else max(log_start, first)
     epochs_lost = opening.load_epochs()
-    if not (clean and opening.believe(recovery_point)):
+    if not (clean and opening.trust_files(recovery_point)):
         _Scan(opening, is_all_there=is_all_there or clean).run(recovery_point)
     elif opening.epochs.latest < opening.last_epoch():
         epochs_lost = True  # the checkpoint is older than the log
     opening.doubt_at_holes()
     end = opening.segments[-1].next_offset
     if end < opening.known_end:
-        opening.lose_end(end)
+        opening.handle_lost_tail(end)
         end = opening.segments[-1].next_offset
     if epochs_lost:
         opening.rebuild_epochs()
     if end < start:
-        opening.report.say(
+        opening.report.warn(
             f"{directory}: the log ends at {end}, before its start {start}: it restarts empty at {start}"
         )
-        opening.begin_anew(start)
+        opening.restart_empty(start)
         end = start
     opening.epochs.truncate_end(end)
     opening.epochs.truncate_start(start)
     opening.producers.expire(now_ms, PRODUCER_IDLE_MS_MAX)
     opening.producers.forget_holes(start)
-    opening.say_doubts(tuple(opening.producers.in_doubt.values()))
+    opening.report_in_doubt(tuple(opening.producers.in_doubt.values()))
     log = Log(
         partition,
         directory,
@@ -195,7 +195,7 @@ class _Scan:
                 self._find_misplaced(segment, offset)
             segment.next_offset = offset
         elif segment.next_offset < offset:
-            self._report.say(
+            self._report.warn(
                 f"{segment.ref.path} ends at offset {segment.next_offset}, before the recovery point {offset}"
             )
             offset = segment.next_offset
@@ -286,10 +286,11 @@ class _Scan:
                 sound = next_sound(file, error.position + 1, size, segment.next_offset)
                 has_sound_behind = sound is not None or self._is_sound(index + 1)
                 end = size if sound is None else sound
-                hole = _has_hole(file, error.position, end, segment.next_offset)
-                if not has_sound_behind or hole or sound is None:
+                has_zeros = _has_zero_sector(file, error.position, end, segment.next_offset)
+                if not has_sound_behind or has_zeros or sound is None:
                     # Last to first: a crash in between leaves a shorter log without a hole.
-                    is_torn = _is_cut_short(file, error.position, size) or (hole and not self._is_all_there)
+                    is_cut_short = _is_cut_short(file, error.position, size)
+                    is_torn = is_cut_short or (has_zeros and not self._is_all_there)
                     self._drop_from(
                         index + 1, f"written after the torn tail of {segment.ref.path}", is_lost=not is_torn
                     )
@@ -369,7 +370,7 @@ class _Scan:
         segment.size = segment.checked_from = error.position
         self._report.bytes_cut += cut
         kept = "; the bytes are kept in a .cut file" if keep else ""
-        self._report.say(
+        self._report.warn(
             f"{error}; truncated a torn tail of {cut} bytes, the log ends at {segment.next_offset}{kept}"
         )
 
@@ -381,7 +382,7 @@ class _Scan:
         for segment in reversed(segments[index:]):
             self._report.bytes_cut += segment.size
             self._report.has_lost |= segment.size > 0
-            self._report.say(f"{segment.ref.path}: {segment.size} bytes renamed to .cut, {reason}")
+            self._report.warn(f"{segment.ref.path}: {segment.size} bytes renamed to .cut, {reason}")
             if is_lost and segment.size:
                 opening.known_end = max(opening.known_end, segment.base_offset + 1)
             opening.set_aside(segment)
@@ -413,7 +414,7 @@ def _fits(point: RecoveryPoint, segment: Segment) -> bool:
     return len(header) == HEADER_BYTES and int.from_bytes(header[:8], "big") >= point.offset
 
 
-def _has_hole(file: File, start: int, end: int, offset: Offset) -> bool:
+def _has_zero_sector(file: File, start: int, end: int, offset: Offset) -> bool:
     """Whether a range has a sector of zeros, or begins with zeros up to the next sector boundary.
 
     A few zeros prove nothing: the header that was to be written here, with offset and length, may begin with zeros

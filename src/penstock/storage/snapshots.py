@@ -149,7 +149,7 @@ def write_snapshot(vfs: Vfs, directory: str, producers: Producers) -> list[FileR
     snapshot = encode_snapshot(producers.by_id)
     path = f"{directory}/{names.segment_file(producers.end_offset, names.SEQUENCES)}"
     written = []
-    if not producers.in_doubt and _says_it_all(snapshot, producers.by_id):
+    if not producers.in_doubt and _fits_kafka_format(snapshot, producers.by_id):
         with suppress(FileNotFoundError):  # of truncated records with the same offset
             vfs.remove(path)
     else:
@@ -161,7 +161,7 @@ def write_snapshot(vfs: Vfs, directory: str, producers: Producers) -> list[FileR
     return written
 
 
-def _says_it_all(snapshot: bytes, producers: dict[ProducerId, Producer]) -> bool:
+def _fits_kafka_format(snapshot: bytes, producers: dict[ProducerId, Producer]) -> bool:
     """Whether Kafka's format can hold the whole state."""
     if any(len(each.batches) > 1 for each in producers.values()):
         return False

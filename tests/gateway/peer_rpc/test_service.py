@@ -92,7 +92,7 @@ def test_records_are_written_where_they_are_sent(pair: Pair) -> None:
     told = pair.ask(Write("orders", topic.id, lines))
     assert [(each.partition, each.offset) for each in told[:2]] == [(0, 0), (2, 0)]
     assert told[2].code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert not told[2].is_in_doubt
+    assert not told[2].may_be_written
     assert (told[3].partition, told[3].offset) == (2, 0)
     log = pair.there.node.context.replicas.find("orders", 2).log
     [record] = [record for batch in log.batches() for record in batch.records()]
@@ -160,7 +160,7 @@ def test_what_waits_has_a_connection_to_itself(pair: Pair) -> None:
     held = pair.peer_rpc.send(2, Consume("g", None, "orders", 0, 10, 500), session=SESSION, wait_ms=500)
     pair.peer_rpc.send(2, Consume("g", None, "orders", 1, 10, 500), session=SESSION, wait_ms=500)
     assert not held.is_settled
-    pair.ask(GetBounds(()), about=3)
+    pair.ask(GetBounds(()), order_key=3)
     waiting, another, quick = pair.carrier.purposes
     assert len({waiting, another, quick}) == 3
     pair.there.world.advance(1000)

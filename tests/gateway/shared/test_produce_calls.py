@@ -6,7 +6,7 @@ import pytest
 from tests.worlds import StillWorld
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.gateway.peer_rpc.retry import PATIENCE_MS, RETRIABLE, RETRY_MS
+from penstock.gateway.peer_rpc.retry import RETRIABLE, RETRY_MS, RETRY_MS_MAX
 from penstock.gateway.shared.new_records import NewRecord, RecordPosition
 from penstock.gateway.shared.produce_calls import ProduceCall
 from penstock.handlers.support.context import Session
@@ -17,7 +17,7 @@ KEYED = NewRecord("orders", None, b"v", idempotency_key="k")
 
 
 class Desk:
-    def __init__(self, *records: NewRecord, patience_ms: int = PATIENCE_MS) -> None:
+    def __init__(self, *records: NewRecord, retry_ms_max: int = RETRY_MS_MAX) -> None:
         self.world = StillWorld()
         self.tried: list[list[int]] = []
         self.call = ProduceCall(
@@ -25,7 +25,7 @@ class Desk:
             Session("", 0, "peer:1"),
             records,
             lambda _, places: self.tried.append(places),
-            until_ms=self.world.now_ms() + patience_ms if patience_ms else 0,
+            until_ms=self.world.now_ms() + retry_ms_max if retry_ms_max else 0,
         )
 
     def outcomes(self) -> list[Any]:
@@ -53,7 +53,7 @@ def test_a_record_that_may_be_written_is_tried_again_only_with_its_key() -> None
     """Without one nobody could tell whether it is there."""
     desk = Desk(PLAIN, KEYED)
     for place in (0, 1):
-        desk.call.failed(place, PeerFailed("lost"), is_in_doubt=True)
+        desk.call.failed(place, PeerFailed("lost"), may_be_written=True)
     desk.world.advance(RETRY_MS)
     assert desk.tried == [[1]]
     desk.call.written(1, RecordPosition(0, 5))
@@ -72,12 +72,12 @@ def test_nothing_is_tried_for_ever() -> None:
     while not desk.call.is_settled:
         desk.call.failed(0, KafkaError("moved", ErrorCode.NOT_LEADER_OR_FOLLOWER))
         desk.world.advance(RETRY_MS)
-        assert len(desk.tried) <= PATIENCE_MS // RETRY_MS
+        assert len(desk.tried) <= RETRY_MS_MAX // RETRY_MS
     assert desk.outcomes() == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
 
 def test_a_node_that_was_sent_a_record_tries_once() -> None:
     """Who sent it tries again."""
-    desk = Desk(KEYED, patience_ms=0)
+    desk = Desk(KEYED, retry_ms_max=0)
     desk.call.failed(0, KafkaError("moved", ErrorCode.NOT_LEADER_OR_FOLLOWER))
     assert desk.outcomes() == [ErrorCode.NOT_LEADER_OR_FOLLOWER]

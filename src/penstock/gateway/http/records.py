@@ -318,7 +318,7 @@ def _delete(gateway: Any, request: Request) -> Steps[Response]:
             return delete_records(context, here, before)
         asked = DeleteRecords(partition.topic_id, partition.number, before)
         start: Offset = yield gateway.peer_rpc.send(
-            partition.leader, asked, session=request.session, about=partition.number
+            partition.leader, asked, session=request.session, order_key=partition.number
         )
         return start
 

@@ -224,7 +224,7 @@ def _elsewhere(context: Context, topic: Topic) -> Steps[dict[int, Bounds]]:
         for number, placed in topic.partitions.items()
         if placed.leader not in (context.node_id, NO_LEADER)
     ]
-    looked = yield from look_up_bounds(context, partitions, is_patient=False)
+    looked = yield from look_up_bounds(context, partitions, retries=False)
     return {each.number: bounds for each, bounds in looked.items()}
 
 

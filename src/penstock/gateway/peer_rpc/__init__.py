@@ -11,5 +11,5 @@
 The leader of a partition decides about its idempotency keys, the coordinator of a group about its members. Another
 broker forwards a request to them and returns their reply; a forwarded request is never forwarded again. Records are
 read with Kafka's Fetch; everything else is sent in Envelope requests (`handlers.envelope`). While leaders and
-coordinators move, requests are retried for a short time (`PATIENCE_MS`).
+coordinators move, requests are retried for a short time (`RETRY_MS_MAX`).
 """

@@ -1,7 +1,7 @@
 """Calls to the gateways of other brokers.
 
 Answers on one connection come in the order of the requests. So calls to a broker share a few connections, and a call
-that may wait long has a connection of its own meanwhile, which is reused afterwards (`ConnectionPool`).
+that may wait long has a connection of its own meanwhile, which is reused afterwards (`ConnectionNames`).
 """
 
 from typing import Any, Final
@@ -19,7 +19,7 @@ SHARED: Final = 4
 """Shared connections to each broker: a partition that is slow to replicate delays a quarter of the others."""
 
 
-class ConnectionPool:
+class ConnectionNames:
     """Names of connections (`purpose` of the broker client)."""
 
     def __init__(self) -> None:
@@ -27,9 +27,9 @@ class ConnectionPool:
         self._count = 0
 
     @staticmethod
-    def shared(about: int) -> str:
-        """The connection of a quick request. Requests about the same number share one, and stay in order."""
-        return f"doors-{about % SHARED}"
+    def shared(order_key: int) -> str:
+        """The connection of a quick request. Requests with the same `order_key` share one, and stay in order."""
+        return f"doors-{order_key % SHARED}"
 
     def to_wait(self) -> str:
         """A connection for a request that waits; `free` it."""
@@ -52,7 +52,7 @@ class PeerRpc:
     def __init__(self, context: Context, gateway: Any) -> None:
         self._context = context
         self._service = PeerService(context, gateway)
-        self.connections = ConnectionPool()
+        self.connections = ConnectionNames()
         self.watcher = RemoteWatcher(context)
 
     def start(self) -> None:
@@ -70,7 +70,7 @@ class PeerRpc:
         request: Any,
         *,
         session: Session | None = None,
-        about: int = 0,
+        order_key: int = 0,
         wait_ms: int = 0,
         timeout_ms: int = ANSWER_MS_MAX,
     ) -> Promise[Any]:
@@ -109,7 +109,7 @@ class PeerRpc:
             broker_id,
             envelope,
             timeout_ms=timeout_ms + wait_ms,
-            purpose=self.connections.shared(about) if connection is None else connection,
+            purpose=self.connections.shared(order_key) if connection is None else connection,
         ).then(answered, failed)
         return reply
 

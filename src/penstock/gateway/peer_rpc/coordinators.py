@@ -9,7 +9,7 @@ from penstock.base.promise import Promise
 from penstock.base.steps import Steps, sleep
 from penstock.coordinator.groups.requests import ListedGroup, ListGroups, ListReply, Request, refusal
 from penstock.gateway.peer_rpc.client import peer_rpc_of
-from penstock.gateway.peer_rpc.retry import PATIENCE_MS, RETRY_MS, is_alone, retry_while_moving
+from penstock.gateway.peer_rpc.retry import RETRY_MS, RETRY_MS_MAX, is_alone, retry_while_moving
 from penstock.handlers.support.context import Context, Session
 from penstock.handlers.support.internal_topics import OFFSETS_TOPIC
 
@@ -46,7 +46,7 @@ def at_coordinator(
         if broker_id is None:
             return (yield from here(session, asked))
         answer: T = yield peer_rpc_of(context).send(
-            broker_id, asked, session=session, about=_number(asked.group), wait_ms=wait_ms
+            broker_id, asked, session=session, order_key=_number(asked.group), wait_ms=wait_ms
         )
         return answer
 
@@ -55,7 +55,7 @@ def at_coordinator(
 
 def ask_group(context: Context, group: str, request: Request) -> Steps[Any]:
     """The reply of a group's coordinator. As with `GroupCoordinatorService.handle`, errors are codes in the reply."""
-    until_ms = context.world.now_ms() + PATIENCE_MS
+    until_ms = context.world.now_ms() + RETRY_MS_MAX
     while True:
         reply = yield _ask_once(context, group, request)
         is_moving = reply.code in (ErrorCode.NOT_COORDINATOR, ErrorCode.NETWORK_EXCEPTION)
@@ -74,7 +74,7 @@ def _ask_once(context: Context, group: str, request: Request) -> Promise[Any]:
     if broker_id is None:
         return context.groups.handle(group, request)
 
-    peer_rpc_of(context).send(broker_id, request, about=_number(group)).then(
+    peer_rpc_of(context).send(broker_id, request, order_key=_number(group)).then(
         reply.resolve, lambda error: reply.resolve(refusal(request, error.code))
     )
     return reply

@@ -66,7 +66,7 @@ class WriteResult(_Message, frozen=True):
     offset: Offset
     code: int = 0
     message: str = ""
-    is_in_doubt: bool = False
+    may_be_written: bool = False
     """The record may be written in spite of the error."""
 
     @property

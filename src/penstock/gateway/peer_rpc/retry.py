@@ -1,7 +1,7 @@
 """Retries while leaders and coordinators move.
 
 If this broker leads or coordinates, nothing is sent. If another broker does, it is called. If no broker does, the call
-is retried until `PATIENCE_MS` have passed, and then fails with a retriable error."""
+is retried until `RETRY_MS_MAX` have passed, and then fails with a retriable error."""
 
 from collections.abc import Callable
 from typing import Final, TypeVar
@@ -12,7 +12,7 @@ from penstock.handlers.support.context import Context
 
 T = TypeVar("T")
 
-PATIENCE_MS: Final = 10_000
+RETRY_MS_MAX: Final = 10_000
 """Longer than an election, shorter than the timeouts of clients."""
 
 RETRY_MS: Final = 50
@@ -43,13 +43,13 @@ def is_alone(context: Context) -> bool:
 def retry_while_moving(
     context: Context, attempt: Callable[[], Steps[T]], in_doubt: str | None = None
 ) -> Steps[T]:
-    """Retry while the attempt fails with a `RETRIABLE` error, for at most `PATIENCE_MS`.
+    """Retry while the attempt fails with a `RETRIABLE` error, for at most `RETRY_MS_MAX`.
 
     Such an attempt may have taken effect. For attempts that change something, `in_doubt` is the message of the error
     if a later one is refused: the refusal alone would say that nothing was changed.
     """
     world = context.world
-    until_ms = world.now_ms() + PATIENCE_MS
+    until_ms = world.now_ms() + RETRY_MS_MAX
     has_retried = False
     while True:
         try:

@@ -19,7 +19,7 @@ from penstock.base.promise import Promise
 from penstock.base.steps import Steps
 from penstock.base.world import Timer
 from penstock.client.decoding import decode, shown_batches
-from penstock.gateway.peer_rpc.client import ConnectionPool, peer_rpc_of
+from penstock.gateway.peer_rpc.client import ConnectionNames, peer_rpc_of
 from penstock.gateway.peer_rpc.messages import Bounds, BoundsResult, GetBounds
 from penstock.gateway.peer_rpc.remote_watch import Fetched, fetch_request, fetched
 from penstock.gateway.peer_rpc.retry import is_alone, retry_while_moving
@@ -155,7 +155,7 @@ class RoutedPartition:
             return recent
         request = fetch_request({self.key: offset}, wait_ms=0, partition_bytes=bytes_max, bytes_max=bytes_max)
         response: FetchResponse = yield self._context.broker_client.send(
-            self.leader, request, timeout_ms=READ_MS_MAX, purpose=ConnectionPool.shared(self.number)
+            self.leader, request, timeout_ms=READ_MS_MAX, purpose=ConnectionNames.shared(self.number)
         )
         results = [each for _, found in response.topics for each in found]
         code = response.error_code or (results[0].error_code if len(results) == 1 else -1)
@@ -211,10 +211,10 @@ def look_up_bounds(
     partitions: Sequence[RoutedPartition],
     times: tuple[TimestampMs, ...] = (),
     *,
-    is_patient: bool = True,
+    retries: bool = True,
 ) -> Steps[dict[RoutedPartition, Bounds]]:
     """Look up the offsets of partitions that other brokers lead, and their offsets at these times, with one request to
-    each leader. Partitions that this broker leads are left out. With `is_patient` false, does not retry, and
+    each leader. Partitions that this broker leads are left out. With `retries` false, does not retry, and
     leaves out what is not known."""
     away = [each for each in partitions if each.here is None]
     if not away:
@@ -223,7 +223,7 @@ def look_up_bounds(
 
     def attempt() -> Steps[None]:
         missing = yield from _look_once(context, [each for each in away if each not in found], times, found)
-        if missing is not None and is_patient:
+        if missing is not None and retries:
             raise missing
 
     yield from retry_while_moving(context, attempt)

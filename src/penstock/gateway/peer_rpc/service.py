@@ -80,7 +80,7 @@ class PeerService:
         return [
             messages.WriteResult(each.partition, each.offset)
             if each.error is None
-            else messages.WriteResult(-1, -1, int(each.error.code), str(each.error), each.is_in_doubt)
+            else messages.WriteResult(-1, -1, int(each.error.code), str(each.error), each.may_be_written)
             for each in results
         ]
 

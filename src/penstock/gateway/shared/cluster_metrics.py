@@ -9,7 +9,7 @@ from typing import Final
 from penstock.base.steps import Steps, next_tick
 from penstock.gateway.shared.exposition import Page
 from penstock.handlers.support.context import Context
-from penstock.metadata.image import Broker, Partition
+from penstock.metadata.image import Broker, PartitionRegistration
 from penstock.metadata.records import NO_LEADER
 
 ROLES: Final = (
@@ -34,7 +34,7 @@ class PartitionSums:
     def __init__(self) -> None:
         self.partitions = self.offline = self.unpreferred = self.reassigning = 0
 
-    def add(self, partition: Partition) -> None:
+    def add(self, partition: PartitionRegistration) -> None:
         leader = partition.leader
         self.partitions += 1
         if leader == NO_LEADER:

@@ -229,7 +229,7 @@ class Explorer:
             answer.fail(error)
             return answer
         peer_rpc_of(self._context).send(
-            leader, Write(partition.topic, partition.topic_id, records), about=partition.number
+            leader, Write(partition.topic, partition.topic_id, records), order_key=partition.number
         ).then(written, answer.fail)
         return answer
 

@@ -136,7 +136,7 @@ def _partitions(context: Context) -> Steps[list[Problem]]:
     led = context.replicas.by_key
     for name in list(context.replicas.partitions):
         partition = context.replicas.partitions.get(name)
-        if partition is not None and partition.log.is_in_doubt:
+        if partition is not None and partition.log.has_failed_write:
             in_doubt.append(str(name))
         checked += 1
         if checked % PARTITIONS_A_SLICE == 0:

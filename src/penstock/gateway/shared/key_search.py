@@ -18,7 +18,7 @@ from penstock.base.steps import Steps, sleep
 from penstock.gateway.idempotency import IdempotencyKeys, still_loading
 from penstock.gateway.peer_rpc.client import peer_rpc_of
 from penstock.gateway.peer_rpc.messages import FindKeys, KeyPlaces
-from penstock.gateway.peer_rpc.retry import PATIENCE_MS, RETRIABLE, RETRY_MS
+from penstock.gateway.peer_rpc.retry import RETRIABLE, RETRY_MS, RETRY_MS_MAX
 from penstock.gateway.shared.new_records import RecordPosition
 from penstock.handlers.support.context import Context
 from penstock.metadata.image import Topic
@@ -39,7 +39,7 @@ def known_to_others(
     unknown = tuple(each for each in digests if here is None or not here.knows(each))
     to_ask = _others(context, topic) if unknown else []
     asked = FindKeys(topic.id, unknown)
-    until_ms = context.world.now_ms() + PATIENCE_MS
+    until_ms = context.world.now_ms() + RETRY_MS_MAX
     while to_ask:
         answers = [
             (each, peer_rpc_of(context).send(each, asked, timeout_ms=ANSWER_MS_MAX)) for each in to_ask

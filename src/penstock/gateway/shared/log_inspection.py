@@ -15,8 +15,7 @@ from penstock.base.steps import Steps, beside
 from penstock.gateway.shared.topics import no_partition
 from penstock.handlers.support.context import Context
 from penstock.metadata.configs import Source, describe, log_settings, min_insync_replicas
-from penstock.metadata.image import Broker, Resource, ResourceType, Topic
-from penstock.metadata.image import Partition as Placement
+from penstock.metadata.image import Broker, PartitionRegistration, Resource, ResourceType, Topic
 from penstock.replica import Partition
 from penstock.storage import StorageError
 from penstock.storage.findings import OFFSET_ENTRY, TIME_ENTRY
@@ -299,7 +298,7 @@ def _glimpse(
 
 
 def _glimpse_partition(
-    number: int, placed: Placement, here: Partition | None, wanted: ViewLimits
+    number: int, placed: PartitionRegistration, here: Partition | None, wanted: ViewLimits
 ) -> _Glimpse:
     view = PartitionView(
         partition=number,

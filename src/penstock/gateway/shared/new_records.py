@@ -33,7 +33,7 @@ class RecordResult(NamedTuple):
     partition: int
     offset: Offset
     error: KafkaError | None = None
-    is_in_doubt: bool = False
+    may_be_written: bool = False
     """The record may be written in spite of the error: a retry may write it twice, unless it has an idempotency
     key."""
 

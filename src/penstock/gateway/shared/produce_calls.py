@@ -76,16 +76,16 @@ class ProduceCall(Promise[list[RecordResult]]):
         """The record at this index is durable."""
         self._settle(at, RecordResult(*position))
 
-    def failed(self, at: int, error: KafkaError, *, is_in_doubt: bool = False) -> None:
+    def failed(self, at: int, error: KafkaError, *, may_be_written: bool = False) -> None:
         """Retry the record at this index, or report its error."""
-        if self._may_retry(at, error, is_in_doubt):
+        if self._may_retry(at, error, may_be_written):
             if not self._retried:
                 self._world.call_later(RETRY_MS, self._retry)
             self._retried.append(at)
             return
-        if is_in_doubt and error.code is ErrorCode.NETWORK_EXCEPTION:
+        if may_be_written and error.code is ErrorCode.NETWORK_EXCEPTION:
             error = KafkaError(f"{error}; the record may be written", ErrorCode.REQUEST_TIMED_OUT)
-        self._settle(at, RecordResult(-1, -1, error, is_in_doubt))
+        self._settle(at, RecordResult(-1, -1, error, may_be_written))
 
     def _settle(self, at: int, result: RecordResult) -> None:
         self._results[at] = result
@@ -93,10 +93,10 @@ class ProduceCall(Promise[list[RecordResult]]):
         if not self._left:
             self.resolve(self._results)
 
-    def _may_retry(self, at: int, error: KafkaError, is_in_doubt: bool) -> bool:
+    def _may_retry(self, at: int, error: KafkaError, may_be_written: bool) -> bool:
         return (
             error.code in RETRIABLE
-            and (not is_in_doubt or self.records[at].idempotency_key is not None)
+            and (not may_be_written or self.records[at].idempotency_key is not None)
             and self._world.now_ms() < self._until_ms
         )
 
@@ -200,13 +200,13 @@ class ProduceBatch:
         """The batch is durable; or it is not known to be, and a new leader may have it."""
         for offset, member in enumerate(self._members, self.appended.base_offset):
             if error is not None:
-                self._fail(member, error, is_in_doubt=True)
+                self._fail(member, error, may_be_written=True)
                 continue
             if member.claim is not None:
                 member.claim.settled(None)
             self._call.written(member.at, RecordPosition(self._number, offset))
 
-    def _fail(self, member: BatchRecord, error: KafkaError, *, is_in_doubt: bool = False) -> None:
+    def _fail(self, member: BatchRecord, error: KafkaError, *, may_be_written: bool = False) -> None:
         if member.claim is not None:
             member.claim.settled(error)
-        self._call.failed(member.at, error, is_in_doubt=is_in_doubt)
+        self._call.failed(member.at, error, may_be_written=may_be_written)

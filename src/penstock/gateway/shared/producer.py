@@ -27,7 +27,7 @@ from penstock.base.steps import RunningSteps, Steps
 from penstock.gateway.idempotency import HEADER, Claim, IdempotencyKeys, digest_of, still_loading
 from penstock.gateway.peer_rpc.client import peer_rpc_of
 from penstock.gateway.peer_rpc.messages import KeyPlaces, RecordToWrite, Write, WriteResult
-from penstock.gateway.peer_rpc.retry import PATIENCE_MS, is_alone
+from penstock.gateway.peer_rpc.retry import RETRY_MS_MAX, is_alone
 from penstock.gateway.shared.key_search import known_here, known_to_others
 from penstock.gateway.shared.new_records import (
     NewRecord,
@@ -143,7 +143,7 @@ class Producer:
         """Write records in their order, those for one partition in one batch if it can be that large. Each has its
         result: an invalid record does not keep others from being written. Never fails."""
         world = self._context.world
-        until_ms = 0 if self._is_alone else world.now_ms() + PATIENCE_MS
+        until_ms = 0 if self._is_alone else world.now_ms() + RETRY_MS_MAX
         call = ProduceCall(world, session, records, self._begin, until_ms=until_ms)
         if records:
             self._begin(call, list(range(len(records))))
@@ -373,7 +373,7 @@ class Producer:
             return False
         found.then(
             lambda position: call.written(at, RecordPosition(*position)),
-            lambda error: call.failed(at, error, is_in_doubt=True),
+            lambda error: call.failed(at, error, may_be_written=True),
         )
         return True
 
@@ -399,9 +399,9 @@ class Producer:
         def failed(error: KafkaError) -> None:
             # A broker that returned an error, or refused the connection, has written nothing; one that did not answer
             # may have.
-            is_in_doubt = isinstance(error, PeerFailed) and not error.refused
+            may_be_written = isinstance(error, PeerFailed) and not error.refused
             for at in indexes:
-                call.failed(at, error, is_in_doubt=is_in_doubt)
+                call.failed(at, error, may_be_written=may_be_written)
 
         def written(results: list[WriteResult]) -> None:
             for at, each in zip(indexes, results, strict=True):
@@ -409,10 +409,10 @@ class Producer:
                 if error is None:
                     call.written(at, RecordPosition(each.partition, each.offset))
                 else:
-                    call.failed(at, error, is_in_doubt=each.is_in_doubt)
+                    call.failed(at, error, may_be_written=each.may_be_written)
 
         peer_rpc_of(self._context).send(
-            leader, Write(topic.name, topic.id, records), session=call.session, about=number
+            leader, Write(topic.name, topic.id, records), session=call.session, order_key=number
         ).then(written, failed)
 
 

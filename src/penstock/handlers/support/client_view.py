@@ -4,7 +4,7 @@ from functools import cached_property
 from typing import Final, NamedTuple
 
 from penstock.base.errors import ErrorCode
-from penstock.metadata.image import Broker, Partition
+from penstock.metadata.image import Broker, PartitionRegistration
 from penstock.metadata.records import DIRECTORY_LOST, DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED, Ids
 
 from .context import Context, Endpoint, Session
@@ -64,7 +64,9 @@ class ClientView:
                 return broker_id
         return next(iter(self.brokers), NO_BROKER)
 
-    def partition(self, partition: Partition, *, hide_absent: bool, tell_listener: bool) -> VisiblePartition:
+    def partition(
+        self, partition: PartitionRegistration, *, hide_absent: bool, tell_listener: bool
+    ) -> VisiblePartition:
         """`hide_absent` leaves out replicas that cannot be reached, with an error; `tell_listener` distinguishes a
         leader without the client's listener from one that is down."""
         replicas, isr = partition.replicas, partition.isr

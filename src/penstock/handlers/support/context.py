@@ -149,11 +149,11 @@ class PeerGateway(Protocol):
         request: Any,
         *,
         session: Session | None = None,
-        about: int = 0,
+        order_key: int = 0,
         wait_ms: int = 0,
         timeout_ms: int = 35_000,
     ) -> Promise[Any]:
-        """Send a request to another broker's gateway. Requests `about` the same number are answered in order; with
+        """Send a request to another broker's gateway. Requests with the same `order_key` are answered in order; with
         `wait_ms` the other broker may wait that long for something to happen."""
 
     @property

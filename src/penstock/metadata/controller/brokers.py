@@ -13,7 +13,7 @@ from penstock.base.ids import Offset, TimestampMs, Uuid, is_reserved, uuid_text
 from penstock.base.outcome import Outcome
 from penstock.metadata import records as s
 from penstock.metadata import versions as v
-from penstock.metadata.image import Broker, ClusterImage, Partition, Topic
+from penstock.metadata.image import Broker, ClusterImage, PartitionRegistration, Topic
 from penstock.metadata.snapshot import broker_record
 
 from .elections import eligible_with, in_sync_with, leaderless, leads_any, lost_by, updates
@@ -221,7 +221,7 @@ def _former_life(view: ControllerView, request: RegisterBroker, clean: bool) -> 
 
 def _leave(
     view: ControllerView,
-    partitions: Iterable[tuple[Topic, int, Partition]],
+    partitions: Iterable[tuple[Topic, int, PartitionRegistration]],
     broker_id: int,
     is_unclean: bool,
     directory: Uuid | None = None,
@@ -331,7 +331,7 @@ def _directory_changes(
         )
 
 
-def _lies_in(place: tuple[Topic, int, Partition], broker_id: int, directories: s.Uuids) -> bool:
+def _lies_in(place: tuple[Topic, int, PartitionRegistration], broker_id: int, directories: s.Uuids) -> bool:
     partition = place[2]
     return partition.directories[partition.replicas.index(broker_id)] in directories
 

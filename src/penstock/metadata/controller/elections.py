@@ -15,7 +15,7 @@ from penstock.base.ids import Uuid, is_reserved
 from penstock.metadata import records as s
 from penstock.metadata import versions as v
 from penstock.metadata.configs import min_insync_replicas, unclean_election_allowed
-from penstock.metadata.image import ClusterImage, Partition, Topic
+from penstock.metadata.image import ClusterImage, PartitionRegistration, Topic
 from penstock.metadata.records import DIRECTORY_LOST, DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED
 
 from .view import ControllerView
@@ -37,7 +37,7 @@ class PartitionEdit:
     view: ControllerView
     topic: Topic
     number: int
-    partition: Partition
+    partition: PartitionRegistration
     acceptable: Callable[[int], bool]
     """Whether a replica is on a live broker, and so could lead."""
     elect: Elect = Elect.ONLINE
@@ -202,7 +202,7 @@ def default_directory(image: ClusterImage, broker_id: int) -> Uuid:
     return broker.log_dirs[0] if broker is not None and len(broker.log_dirs) == 1 else DIRECTORY_UNASSIGNED
 
 
-def has_online_directory(image: ClusterImage, partition: Partition, broker_id: int) -> bool:
+def has_online_directory(image: ClusterImage, partition: PartitionRegistration, broker_id: int) -> bool:
     """Return whether the directory of a replica is online."""
     broker = image.brokers.get(broker_id)
     if broker is None or broker_id not in partition.replicas:
@@ -214,7 +214,10 @@ def has_online_directory(image: ClusterImage, partition: Partition, broker_id: i
 
 
 def acceptance(
-    image: ClusterImage, partition: Partition, out: frozenset[int] = frozenset(), back: int | None = None
+    image: ClusterImage,
+    partition: PartitionRegistration,
+    out: frozenset[int] = frozenset(),
+    back: int | None = None,
 ) -> Callable[[int], bool]:
     """Return a predicate for replicas that could lead, given brokers that leave and one that returns."""
 
@@ -228,7 +231,7 @@ def acceptance(
 
 def updates(
     view: ControllerView,
-    partitions: Iterable[tuple[Topic, int, Partition]],
+    partitions: Iterable[tuple[Topic, int, PartitionRegistration]],
     *,
     out: int | None = None,
     back: int | None = None,
@@ -256,18 +259,18 @@ def updates(
             yield record
 
 
-def in_sync_with(view: ControllerView, broker_id: int) -> Iterator[tuple[Topic, int, Partition]]:
+def in_sync_with(view: ControllerView, broker_id: int) -> Iterator[tuple[Topic, int, PartitionRegistration]]:
     """Return the partitions that have the broker in their ISR."""
     return (each for each in view.partitions() if broker_id in each[2].isr)
 
 
-def eligible_with(view: ControllerView, broker_id: int) -> Iterator[tuple[Topic, int, Partition]]:
+def eligible_with(view: ControllerView, broker_id: int) -> Iterator[tuple[Topic, int, PartitionRegistration]]:
     return (each for each in view.partitions() if broker_id in each[2].elr)
 
 
 def lost_by(
     view: ControllerView, broker_id: int, directories: s.Uuids
-) -> Iterator[tuple[Topic, int, Partition]]:
+) -> Iterator[tuple[Topic, int, PartitionRegistration]]:
     """Return the partitions with a replica in a directory that the broker no longer has, given those it has."""
     for each in view.partitions():
         replicas, held = each[2].replicas, each[2].directories
@@ -277,7 +280,7 @@ def lost_by(
                 yield each
 
 
-def leaderless(view: ControllerView) -> Iterator[tuple[Topic, int, Partition]]:
+def leaderless(view: ControllerView) -> Iterator[tuple[Topic, int, PartitionRegistration]]:
     return (each for each in view.partitions() if each[2].leader == s.NO_LEADER)
 
 

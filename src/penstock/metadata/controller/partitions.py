@@ -7,7 +7,7 @@ from penstock.base.ids import uuid_text
 from penstock.base.outcome import Outcome
 from penstock.metadata import records as s
 from penstock.metadata.configs import unclean_election_allowed
-from penstock.metadata.image import Partition, Topic
+from penstock.metadata.image import PartitionRegistration, Topic
 from penstock.metadata.replay import merge
 
 from .elections import Elect, PartitionEdit, acceptance, leaderless
@@ -57,7 +57,7 @@ def _altered(
     topic = view.image.topic_by_id(change.topic_id)
     if topic is None:
         raise KafkaError(f"no topic has id {uuid_text(change.topic_id)}", ErrorCode.UNKNOWN_TOPIC_ID)
-    partition: Partition | None = topic.partitions.get(change.partition)
+    partition: PartitionRegistration | None = topic.partitions.get(change.partition)
     if partition is None:
         raise KafkaError(
             f"topic {topic.name} has no partition {change.partition}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -80,7 +80,7 @@ def _altered(
     return record, _changed(change, after)
 
 
-def _changed(change: IsrChange, after: Partition) -> IsrChanged:
+def _changed(change: IsrChange, after: PartitionRegistration) -> IsrChanged:
     return IsrChanged(
         change.topic_id,
         change.partition,
@@ -124,7 +124,9 @@ def _handed_over(
     return record, IsrChanged(change.topic_id, change.partition, lost)
 
 
-def _check_change(view: ControllerView, broker_id: int, change: IsrChange, held: Partition) -> None:
+def _check_change(
+    view: ControllerView, broker_id: int, change: IsrChange, held: PartitionRegistration
+) -> None:
     wanted = [member.broker_id for member in change.isr]
     is_leaving = change.recovery_state in _LEAVING
     may_ask = broker_id == held.leader or (is_leaving and broker_id in held.replicas)

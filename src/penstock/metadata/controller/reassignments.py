@@ -18,7 +18,7 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.outcome import Outcome
 from penstock.metadata import records as s
 from penstock.metadata.configs import unclean_election_allowed
-from penstock.metadata.image import ClusterImage, Partition, Topic
+from penstock.metadata.image import ClusterImage, PartitionRegistration, Topic
 
 from .elections import Elect, PartitionEdit, acceptance
 from .requests import (
@@ -107,7 +107,7 @@ def _take_back(edit: PartitionEdit) -> None:
         edit.elect = Elect.UNCLEAN
 
 
-def _settled(partition: Partition) -> s.Ids:
+def _settled(partition: PartitionRegistration) -> s.Ids:
     """Return the replicas without those that are being added."""
     return tuple(each for each in partition.replicas if each not in partition.adding)
 
@@ -125,7 +125,7 @@ def _check_replicas(image: ClusterImage, replicas: s.Ids) -> None:
     raise KafkaError(problem, ErrorCode.INVALID_REPLICA_ASSIGNMENT)
 
 
-def _check_factor(partition: Partition, wanted: int) -> None:
+def _check_factor(partition: PartitionRegistration, wanted: int) -> None:
     """Return the replication factor; for a partition that moves, that of its target."""
     factor = len(partition.replicas) - len(partition.removing)
     if wanted != factor:
@@ -135,7 +135,7 @@ def _check_factor(partition: Partition, wanted: int) -> None:
         )
 
 
-def is_moving(partition: Partition) -> bool:
+def is_moving(partition: PartitionRegistration) -> bool:
     return bool(partition.adding or partition.removing)
 
 

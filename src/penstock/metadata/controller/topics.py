@@ -9,7 +9,14 @@ from penstock.base.ids import Uuid, random_uuid, uuid_text
 from penstock.base.outcome import Outcome
 from penstock.metadata import records as s
 from penstock.metadata.configs import broker_flag, broker_setting
-from penstock.metadata.image import ClusterImage, Partition, Resource, ResourceType, Topic, collision_key
+from penstock.metadata.image import (
+    ClusterImage,
+    PartitionRegistration,
+    Resource,
+    ResourceType,
+    Topic,
+    collision_key,
+)
 from penstock.metadata.snapshot import partition_record
 from penstock.records.structs import NO_UUID
 
@@ -179,7 +186,7 @@ def _fresh_id(view: ControllerView) -> Uuid:
 
 def _new_partition(image: ClusterImage, topic_id: Uuid, number: int, replicas: s.Ids) -> s.PartitionRecord:
     isr = tuple(each for each in replicas if image.is_active(each))
-    partition = Partition(
+    partition = PartitionRegistration(
         replicas=replicas,
         directories=tuple(default_directory(image, each) for each in replicas),
         isr=isr,

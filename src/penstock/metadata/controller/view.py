@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.metadata.configs import BrokerSettings
-from penstock.metadata.image import Broker, ClusterImage, Partition, Resource, Topic
+from penstock.metadata.image import Broker, ClusterImage, PartitionRegistration, Resource, Topic
 from penstock.metadata.records import AnyRecord
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class ControllerView:
             )
         return broker
 
-    def partitions(self) -> Iterator[tuple[Topic, int, Partition]]:
+    def partitions(self) -> Iterator[tuple[Topic, int, PartitionRegistration]]:
         """Yield every partition, by name and number."""
         for _, topic in sorted(self.image.topics.entries()):
             for number, partition in sorted(topic.partitions.entries()):

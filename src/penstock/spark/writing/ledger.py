@@ -108,15 +108,15 @@ class BatchLedger:
 
     def peek(self) -> LedgerEntry | None:
         """The last batch that was recorded; None as well if an open transaction would make the read wait."""
-        position = self._read(is_patient=False)
+        position = self._read(waits=False)
         return None if position is None or not position.is_whole else position.entry
 
     def read(self) -> LedgerEntry | None:
         """The last batch that was recorded; without a claim, one may be recorded meanwhile."""
-        position = self._read(is_patient=True)
+        position = self._read(waits=True)
         return None if position is None else position.entry
 
-    def _read(self, *, is_patient: bool) -> _ReadPosition | None:
+    def _read(self, *, waits: bool) -> _ReadPosition | None:
         partition = self._partition()
         if partition is None:
             return None
@@ -125,15 +125,13 @@ class BatchLedger:
         position = _positions.get(key)
         if position is None or position.topic_id != topic_id:
             position = _ReadPosition(topic_id, 0, None)
-        position = self._catch_up(partition, position, is_patient)
+        position = self._catch_up(partition, position, waits)
         if len(_positions) >= POSITIONS_MAX:
             _positions.clear()
         _positions[key] = position
         return position
 
-    def _catch_up(
-        self, partition: TopicPartition, position: _ReadPosition, is_patient: bool
-    ) -> _ReadPosition:
+    def _catch_up(self, partition: TopicPartition, position: _ReadPosition, waits: bool) -> _ReadPosition:
         """To the end as it is now. Records past an open transaction of another query come when that has ended."""
         backoff = self._cluster.backoff()
         end: Offset | None = None
@@ -150,7 +148,7 @@ class BatchLedger:
                 )
                 is_whole = decoded.next_offset >= end
                 position = _ReadPosition(position.topic_id, decoded.next_offset, entry, is_whole)
-                if is_whole or not (is_patient or decoded.batches):
+                if is_whole or not (waits or decoded.batches):
                     return position
             if backoff.left_ms <= 0:
                 raise TimedOut(

@@ -67,7 +67,7 @@ def _checked(schema: StructType, options: Mapping[str, str]) -> SinkOptions:
 def _connect(options: SinkOptions) -> Cluster:
     """Each task and each commit begins here, at any time of a job or a query: brokers that are away just then are
     waited for, as long as `kafka.max.block.ms` says."""
-    return Cluster(options.servers, options.client, is_patient=True)
+    return Cluster(options.servers, options.client, retries_bootstrap=True)
 
 
 @dataclass(frozen=True)
