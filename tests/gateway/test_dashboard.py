@@ -40,6 +40,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scrape]:
         "sasl.oauthbearer.jwks.endpoint.url": keys.as_uri(),
         "ssl.keystore.type": "PEM",
         "ssl.keystore.location": str(store),
+        "audit.log": "all",
+        "audit.file": str(directory / "audit.json"),
     }
     with Broker(http=True, line=True, settings=settings) as broker:
         producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})

@@ -32,6 +32,10 @@ ELSEWHERE = {
     "authorizer.class.name": "tests/server/test_acls.py::test_a_connected_producer_is_denied_and_the_next_one_allowed",
     "super.users": "tests/cli/test_acl_commands.py::test_a_decision_is_explained",
     "allow.everyone.if.no.acl.found": "tests/server/test_acls.py::test_what_may_not_be_described_is_not_listed",
+    "audit.file": "tests/server/test_audit.py::test_repetitions_are_written_when_the_node_stops",
+    "audit.file.max.bytes": "tests/server/test_audit.py::test_a_full_file_is_renamed_and_the_oldest_goes",
+    "audit.log": "tests/server/test_audit.py::test_produce_and_fetch_are_recorded_by_their_names",
+    "audit.topic": "tests/server/test_audit.py::test_the_topic_has_the_lines_too_and_is_created",
     "auto.leader.rebalance.enable": "tests/metadata/test_balancing.py::"
     "test_an_operator_may_want_leaders_to_stay_where_they_are",
     "follower.replication.throttled.rate": "tests/replica/test_fetchers.py::"

@@ -153,6 +153,23 @@ class KeysMeter:
         """Fetches that failed."""
 
 
+class AuditMeter:
+    """Events of the audit."""
+
+    __slots__ = ("aggregated", "dropped", "events")
+
+    def __init__(self) -> None:
+        self.events: dict[str, int] = {}
+        """By kind."""
+        self.aggregated = 0
+        """Events that have no line of their own: a later line has their number."""
+        self.dropped = {"queue": 0, "file": 0, "topic": 0}
+        """Lines that were not written, by what could not take them."""
+
+    def count(self, kind: str) -> None:
+        self.events[kind] = self.events.get(kind, 0) + 1
+
+
 class Upkeep:
     """Work done by retention and compaction."""
 
@@ -181,6 +198,7 @@ class Metrics:
 
     __slots__ = (
         "apis",
+        "audit",
         "busy",
         "doors",
         "elections",
@@ -214,6 +232,8 @@ class Metrics:
         """By name of the listener."""
         self.oauth: dict[str, KeysMeter] = {}
         """By the URL of the keys."""
+        self.audit: AuditMeter | None = None
+        """None if the audit is off."""
         self.queues: dict[str, Callable[[], int]] = {}
         """Functions that return the length of a queue, by the queue's name."""
         self.upkeep = Upkeep()

@@ -96,7 +96,7 @@ def create_acls(context: Context, call: Call) -> Steps[Any]:
     if denied is not None:
         return respond((denied,) * len(acls))
     try:
-        results = yield submit(context, CreateAcls(acls), default_wait_ms(context))
+        results = yield submit(context, CreateAcls(acls), default_wait_ms(context), call.session)
     except KafkaError as error:
         return respond((refusal(error),) * len(acls))
     return respond(results)
@@ -134,7 +134,7 @@ def delete_acls(context: Context, call: Call) -> Steps[Any]:
     if denied is not None:
         return respond(nothing, denied)
     try:
-        deleted = yield submit(context, DeleteAcls(filters), default_wait_ms(context))
+        deleted = yield submit(context, DeleteAcls(filters), default_wait_ms(context), call.session)
     except KafkaError as error:
         return respond(nothing, refusal(error))
     return respond(deleted)

@@ -103,7 +103,7 @@ def _alter(
 
     if allowed:
         try:
-            results |= yield submit(context, request_for(allowed), default_wait_ms(context))
+            results |= yield submit(context, request_for(allowed), default_wait_ms(context), call.session)
         except KafkaError as error:
             results |= {resource_of(each): refusal(error) for each in allowed}
     rows = [

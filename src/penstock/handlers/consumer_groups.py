@@ -67,7 +67,7 @@ def _refused(context: Context, call: Call) -> ErrorCode:
         if not context.authorize(session, Operation.DESCRIBE, AclResourceType.TOPIC, name):
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if getattr(request, "subscribed_topic_regex", None) and not all(
-        context.authorize(session, Operation.DESCRIBE, AclResourceType.TOPIC, name)
+        context.permits(session, Operation.DESCRIBE, AclResourceType.TOPIC, name)
         for name in context.image.topics
     ):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED  # an assignment has the ids of all topics that match

@@ -92,7 +92,7 @@ def create_delegation_token(context: Context, call: Call) -> Steps[Any]:
         session.client_address,
     )
     try:
-        made = yield submit(context, request, default_wait_ms(context))
+        made = yield submit(context, request, default_wait_ms(context), session)
     except KafkaError as error:
         return respond(error.code, no_time=0)
     return respond(ErrorCode.NONE, made)
@@ -125,7 +125,7 @@ def renew_delegation_token(context: Context, call: Call) -> Steps[Any]:
         message.renew_period,
         _token_id(context, message.hmac),
     )
-    return (yield from _change_expiry(context, make, request))
+    return (yield from _change_expiry(context, make, request, session))
 
 
 @in_steps
@@ -144,7 +144,7 @@ def expire_delegation_token(context: Context, call: Call) -> Steps[Any]:
         message.expiry_time_period,
         _token_id(context, message.hmac),
     )
-    return (yield from _change_expiry(context, make, request))
+    return (yield from _change_expiry(context, make, request, session))
 
 
 def _token_id(context: Context, key: bytes) -> str | None:
@@ -154,10 +154,13 @@ def _token_id(context: Context, key: bytes) -> str | None:
 
 
 def _change_expiry(
-    context: Context, make: Callable[..., Any], request: RenewDelegationToken | ExpireDelegationToken
+    context: Context,
+    make: Callable[..., Any],
+    request: RenewDelegationToken | ExpireDelegationToken,
+    session: Session,
 ) -> Steps[Any]:
     try:
-        expiry_ms = yield submit(context, request, default_wait_ms(context))
+        expiry_ms = yield submit(context, request, default_wait_ms(context), session)
     except KafkaError as error:
         return _expiry(make, error.code, 0)
     return _expiry(make, ErrorCode.NONE, expiry_ms)
@@ -204,10 +207,8 @@ def _visible(context: Context, call: Call) -> Iterator[DelegationTokenRecord]:
             continue
         if (
             concerns(token, session.principal)
-            or context.authorize(
-                session, Operation.DESCRIBE, AclResourceType.DELEGATION_TOKEN, token.token_id
-            )
-            or context.authorize(session, Operation.DESCRIBE_TOKENS, AclResourceType.USER, token.owner)
+            or context.permits(session, Operation.DESCRIBE, AclResourceType.DELEGATION_TOKEN, token.token_id)
+            or context.permits(session, Operation.DESCRIBE_TOKENS, AclResourceType.USER, token.owner)
         ):
             yield token
 

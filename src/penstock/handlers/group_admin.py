@@ -52,7 +52,7 @@ def list_groups(context: Context, call: Call) -> Steps[Any]:
         frozenset(each.lower() for each in getattr(request, "states_filter", ())),
         frozenset(each.lower() for each in getattr(request, "types_filter", ())),
     )
-    sees_all = context.authorize(call.session, Operation.DESCRIBE, AclResourceType.CLUSTER, CLUSTER_NAME)
+    sees_all = context.permits(call.session, Operation.DESCRIBE, AclResourceType.CLUSTER, CLUSTER_NAME)
     reply: ListReply = yield context.groups.list_groups(filters)
     groups = () if reply.code is not ErrorCode.NONE else reply.groups
     return make.ListGroupsResponse(
@@ -67,7 +67,7 @@ def list_groups(context: Context, call: Call) -> Steps[Any]:
             )
             for each in groups
             if sees_all
-            or context.authorize(call.session, Operation.DESCRIBE, AclResourceType.GROUP, each.group)
+            or context.permits(call.session, Operation.DESCRIBE, AclResourceType.GROUP, each.group)
         ),
     )
 

@@ -131,9 +131,9 @@ def _to_create(
         return [], {}
     topics: list[NewTopic] = []
     refusals: dict[str, ErrorCode] = {}
-    everywhere = context.authorize(call.session, Operation.CREATE, AclResourceType.CLUSTER, CLUSTER_NAME)
+    everywhere = context.permits(call.session, Operation.CREATE, AclResourceType.CLUSTER, CLUSTER_NAME)
     for name in missing:
-        if not context.authorize(call.session, Operation.DESCRIBE, AclResourceType.TOPIC, name):
+        if not context.permits(call.session, Operation.DESCRIBE, AclResourceType.TOPIC, name):
             continue
         if not everywhere and not context.authorize(
             call.session, Operation.CREATE, AclResourceType.TOPIC, name
@@ -178,7 +178,7 @@ def _answer(
         names: Iterable[RequestedTopic] = [
             RequestedTopic(name)
             for name in sorted(image.topics)
-            if context.authorize(call.session, Operation.DESCRIBE, AclResourceType.TOPIC, name)
+            if context.permits(call.session, Operation.DESCRIBE, AclResourceType.TOPIC, name)
         ]
     else:
         names = requested

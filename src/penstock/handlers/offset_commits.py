@@ -221,7 +221,7 @@ def _all_of(
         by_topic.setdefault(each.topic, []).append(each)
     topics = []
     for name, rows in by_topic.items():
-        if not context.authorize(call.session, Operation.DESCRIBE, AclResourceType.TOPIC, name):
+        if not context.permits(call.session, Operation.DESCRIBE, AclResourceType.TOPIC, name):
             continue
         topic = context.image.topics.get(name)
         if call.version >= FIRST_WITH_IDS and topic is None:

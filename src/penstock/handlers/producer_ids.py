@@ -154,9 +154,10 @@ def _refused(context: Context, call: Call) -> ErrorCode:
 
 def _may_write(context: Context, call: Call) -> bool:
     """IDEMPOTENT_WRITE on the cluster, or WRITE on any topic (KIP-679)."""
-    if context.authorize(call.session, Operation.IDEMPOTENT_WRITE, AclResourceType.CLUSTER, CLUSTER_NAME):
-        return True
-    return context.authorize_any(call.session, Operation.WRITE, AclResourceType.TOPIC)
+    session = call.session
+    return context.permits_any(session, Operation.WRITE, AclResourceType.TOPIC) or context.authorize(
+        session, Operation.IDEMPOTENT_WRITE, AclResourceType.CLUSTER, CLUSTER_NAME
+    )
 
 
 def _response(

@@ -113,6 +113,7 @@ class SaslListener:
         controller's latest metadata."""
         self.world = context.world
         self.metrics = context.metrics
+        self.audit = context.audit
         self.mechanisms = mechanisms
         self.receive_bytes_max = receive_bytes_max
         self.failed_delay_ms = failed_delay_ms
@@ -179,7 +180,7 @@ class LoginDispatcher:
         except KafkaError as error:
             self._login.fail()
             self._listener.metrics.unanswerable += 1
-            self._listener.failed.add(session, str(error))
+            self._note_failed(session, str(error))
             self._connection.close()
             return NO_REPLY
 
@@ -258,8 +259,8 @@ class LoginDispatcher:
                 # Without an answer: clients try again, and give up after a refusal.
                 self._connection.end(f"log-in: {why}")
                 return HoldingPromise()
-            case Refused(why, message):
-                return self._fail(session, self._refusal(header, message), why)
+            case Refused(why, message, _):
+                return self._fail(session, self._refusal(header, message), why, verdict.user)
 
     def _token_reply(self, header: RequestHeader | None, token: bytes, session_ms: int = 0) -> list[Piece]:
         if header is None:
@@ -294,6 +295,8 @@ class LoginDispatcher:
         session.principal, session.is_by_token = f"User:{user}", verdict.is_by_token
         self._login = SaslLogin(self._listener.mechanisms, LoggedIn(mechanism, user))
         logger.debug("%s logged in as %s with %s", session.peer, session.principal, mechanism)
+        if self._listener.audit is not None:
+            self._listener.audit.logged_in(session, mechanism)
         if not session_ms and expires_ms is None:
             self._connection.serve_after_login(self._after)
             return 0
@@ -302,11 +305,18 @@ class LoginDispatcher:
         self._connection.serve_after_login(end)
         return end.left_ms()
 
-    def _fail(self, session: Session, reply: list[Piece], why: str) -> Promise[list[Piece]]:
+    def _note_failed(self, session: Session, why: str, user: str | None = None) -> None:
+        self._listener.failed.add(session, why)
+        if self._listener.audit is not None:
+            self._listener.audit.login_failed(session, self._login.mechanism or None, why, user)
+
+    def _fail(
+        self, session: Session, reply: list[Piece], why: str, user: str | None = None
+    ) -> Promise[list[Piece]]:
         """Answer after the delay, and close the connection."""
         self._stop_timer()
         self._login.fail()
-        self._listener.failed.add(session, why)
+        self._note_failed(session, why, user)
         later: HoldingPromise[list[Piece]] = HoldingPromise()
 
         def answer() -> None:

@@ -45,7 +45,7 @@ def alter_user_scram_credentials(context: Context, call: Call) -> Steps[Any]:
         results = {}
     else:
         try:
-            results = yield submit(context, request, default_wait_ms(context))
+            results = yield submit(context, request, default_wait_ms(context), call.session)
         except KafkaError as error:
             results = dict.fromkeys(users, refusal(error))
     return call.make.AlterUserScramCredentialsResponse(

@@ -52,7 +52,7 @@ def create_topics(context: Context, call: Call) -> Steps[Any]:
     broker does not apply; 7 returns the topic id.
     """
     make, request = call.make, call.message
-    everywhere = context.authorize(call.session, Operation.CREATE, AclResourceType.CLUSTER, CLUSTER_NAME)
+    everywhere = context.permits(call.session, Operation.CREATE, AclResourceType.CLUSTER, CLUSTER_NAME)
     counts = Counter(topic.name for topic in request.topics)
     topics = {topic.name: topic for topic in request.topics}
     refused: dict[str, Result] = {}
@@ -130,7 +130,7 @@ def _created(context: Context, call: Call, topic: Any, row: CreatedTopic, settin
     config_error = ErrorCode.NONE
     partitions = replicas = -1
     if row.result.code is ErrorCode.NONE and call.version >= 5:
-        if context.authorize(call.session, Operation.DESCRIBE_CONFIGS, AclResourceType.TOPIC, topic.name):
+        if context.permits(call.session, Operation.DESCRIBE_CONFIGS, AclResourceType.TOPIC, topic.name):
             partitions, replicas, configs = row.partitions, row.replication_factor, settings.of(topic)
         else:
             config_error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -240,7 +240,7 @@ def _without_aliases(
 def _undeletable(context: Context, call: Call, topic_to_delete: TopicToDelete) -> DeletedTopic | None:
     """The row of a topic that is rejected before the controller is asked; None if it is not."""
 
-    may_delete_all = context.authorize(call.session, Operation.DELETE, AclResourceType.CLUSTER, CLUSTER_NAME)
+    may_delete_all = context.permits(call.session, Operation.DELETE, AclResourceType.CLUSTER, CLUSTER_NAME)
 
     def may(operation: Operation, name: str) -> bool:
         return may_delete_all or context.authorize(call.session, operation, AclResourceType.TOPIC, name)

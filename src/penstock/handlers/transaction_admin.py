@@ -44,10 +44,9 @@ def write_txn_markers(context: Context, call: Call) -> Steps[Any]:
     ends (KIP-1228).
     """
     message, make, session = call.message, call.make, call.session
-    may = any(
-        context.authorize(session, operation, AclResourceType.CLUSTER, CLUSTER_NAME)
-        for operation in (Operation.ALTER, Operation.CLUSTER_ACTION)
-    )
+    may = context.permits(
+        session, Operation.ALTER, AclResourceType.CLUSTER, CLUSTER_NAME
+    ) or context.authorize(session, Operation.CLUSTER_ACTION, AclResourceType.CLUSTER, CLUSTER_NAME)
 
     def write(marker: Any, name: TopicPartition) -> Promise[ErrorCode]:
         if not may:
@@ -115,7 +114,7 @@ def list_transactions(context: Context, call: Call) -> Any:
                     transaction_state=each.state,
                 )
                 for each in reply.transactions
-                if context.authorize(
+                if context.permits(
                     call.session, Operation.DESCRIBE, AclResourceType.TRANSACTIONAL_ID, each.transactional_id
                 )
             ),
@@ -175,7 +174,7 @@ def _described(context: Context, call: Call, transactional_id: str, described: D
         topics=tuple(
             call.make.TopicData(topic=topic, partitions=tuple(numbers))
             for topic, numbers in topics.items()
-            if context.authorize(call.session, Operation.DESCRIBE, AclResourceType.TOPIC, topic)
+            if context.permits(call.session, Operation.DESCRIBE, AclResourceType.TOPIC, topic)
         ),
     )
 

@@ -234,6 +234,7 @@ _ROLES = ("broker", "controller")
 _SYNCS = ("alone", "always", "never")
 _ASSIGNORS = ("uniform", "range")
 _MIGRATIONS = ("bidirectional", "upgrade", "downgrade", "disabled")
+_AUDITS = ("off", "denied", "all")
 _TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
 _PROTOCOLS = ("classic", "consumer", "share", "streams")
 
@@ -256,6 +257,15 @@ BROKER_SETTINGS: dict[str, Setting] = {
         _inert("alter.log.dirs.replication.quota.window.num", INT, "11",
                "Over how many samples the speed of moves between directories is measured.", 1),
         _inert("alter.log.dirs.replication.quota.window.size.seconds", INT, "1", "The length of each sample.", 1),
+        _fixed("audit.file", STRING, None,
+               "The file of the audit; unset, its lines are in the log. Not a setting of Kafka's."),
+        _fixed("audit.file.max.bytes", LONG, "104857600",
+               "At this size the file of the audit is renamed, and a new one begun. Not a setting of Kafka's.", 65536),
+        _fixed("audit.log", STRING, "off",
+               "What the audit records: nothing; log-ins, changes and denied operations; or also allowed ones. Not a "
+               "setting of Kafka's.", choices=_AUDITS),
+        _fixed("audit.topic", STRING, None,
+               "A topic that the audit is also written to; created if it is missing. Not a setting of Kafka's."),
         _fixed("auto.create.topics.enable", BOOLEAN, "true", "Whether a request for an unknown topic creates it."),
         _fixed("auto.leader.rebalance.enable", BOOLEAN, "true", "Whether leadership returns to preferred leaders."),
         _fixed("broker.heartbeat.interval.ms", INT, "2000",

@@ -23,7 +23,7 @@ from typing import Final, cast
 from penstock.base.errors import KafkaError
 from penstock.base.world import Timer, World
 from penstock.controlplane.active_controller import ActiveController
-from penstock.handlers.support.context import Session
+from penstock.handlers.support.context import ConnectionState, Session
 from penstock.metadata.controller.requests import FenceBroker
 from penstock.metadata.image import Broker, ClusterImage
 from penstock.wire.peers import Address
@@ -55,34 +55,34 @@ class BrokerLiveness:
         self._image = image
         self._node_id = node_id
         self._listener = listener
-        self._sessions: dict[int, Session] = {}
-        """By broker id, the session of its last heartbeat."""
+        self._connections: dict[int, ConnectionState] = {}
+        """By broker id, the connection of its last heartbeat."""
         self._probes: dict[int, _Probes] = {}
         """By broker id, for brokers that may be dead."""
 
     def begin(self) -> None:
         """The controller became active: probe all brokers but the one in this process."""
         for broker in self._image().brokers.values():
-            if broker.id != self._node_id and broker.id not in self._sessions:
+            if broker.id != self._node_id and broker.id not in self._connections:
                 self._probe(broker.id, broker.epoch)
 
     def end(self) -> None:
         """The controller is no longer active."""
-        self._sessions.clear()
+        self._connections.clear()
         for probes in list(self._probes.values()):
             probes.end()
         self._probes.clear()
 
     def heard(self, session: Session, broker_id: int, broker_epoch: int) -> None:
-        self._sessions[broker_id] = session
-        session.on_close = partial(self._broken, session, broker_id, broker_epoch)
+        self._connections[broker_id] = session.state
+        session.state.on_close = partial(self._broken, session.state, broker_id, broker_epoch)
         probes = self._probes.pop(broker_id, None)
         if probes is not None:
             probes.end()
 
-    def _broken(self, session: Session, broker_id: int, broker_epoch: int) -> None:
-        if self._sessions.get(broker_id) is session:
-            del self._sessions[broker_id]
+    def _broken(self, connection: ConnectionState, broker_id: int, broker_epoch: int) -> None:
+        if self._connections.get(broker_id) is connection:
+            del self._connections[broker_id]
             self._controller.cut(broker_id, broker_epoch)
             self._probe(broker_id, broker_epoch)
 

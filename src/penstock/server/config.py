@@ -236,6 +236,7 @@ def config_of(
     check_inter_broker_listener(cluster, protocols)
     tls = _tls(entries, overrides, listeners, protocols)
     warnings += _without_tls(entries, tls)
+    warnings += _without_audit(entries, cluster)
     doors = _doors(entries, {"http": http, "line": line}, cluster)
     sasl = parse_sasl(entries, of_sasl, {name: protocols[name] for name in listeners})
     check_doors(sasl, doors)
@@ -424,6 +425,20 @@ def _without_tls(entries: Mapping[str, ConfigEntry], tls: Mapping[str, TlsConfig
         for name in ("ssl.keystore.location", "ssl.keystore.key")
         if name in entries and not tls
     ]
+
+
+def _without_audit(entries: Mapping[str, ConfigEntry], cluster: ClusterConfig) -> list[str]:
+    """Warn of settings of an audit that is off, and of a topic that a controller cannot write to."""
+    is_off = "audit.log" not in entries or entries["audit.log"].text.strip() == OFF
+    found = [
+        f"{name} ({entries[name].where}) has no effect: audit.log is off"
+        for name in ("audit.file", "audit.topic")
+        if name in entries and is_off
+    ]
+    if "audit.topic" in entries and not is_off and not cluster.is_broker:
+        where = entries["audit.topic"].where
+        found.append(f"audit.topic ({where}) has no effect: the node is only a controller")
+    return found
 
 
 def _served(

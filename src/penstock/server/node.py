@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from penstock.gateway.shared.wire import ProtocolServer
     from penstock.handlers.sasl import SaslListener
     from penstock.security.bearer import TokenValidator
+    from penstock.server.audit import NodeAudit
     from penstock.server.oauth import TokenValidators
     from penstock.server.oauth_config import OAuthConfig
     from penstock.server.tls import TlsListeners
@@ -127,6 +128,7 @@ class Node:
         self._is_stopping = False
         self._doors: dict[str, ProtocolServer] = {}
         self._tls: TlsListeners | None = None
+        self._audit: NodeAudit | None = None
         self._is_gateway_open = False
 
     # -- starting --------------------------------------------------------------------------------------
@@ -227,6 +229,7 @@ class Node:
             lambda: self._lifecycle.has_lease,
             lambda: self._tick.count,
         )
+        audit = self._audit = self._make_audit(identity.node_id)
         producer_ids = ProducerIds(controller, identity.node_id, lambda: self._lifecycle.epoch)
         groups = GroupCoordinatorService(data_world, replicas, settings, lambda: self.context.image)
         markers = MarkerWriter(
@@ -259,6 +262,8 @@ class Node:
             peers=self._peers,
             authorizer=make_authorizer(config),
             token_keys=token_keys(settings),
+            audit=None if audit is None else audit.log,
+            audit_topic="" if audit is None else audit.topic,
         )
         self._at_controller = replace(
             self.context, controller=self._control_plane.active, liveness=self._control_plane.liveness
@@ -283,7 +288,14 @@ class Node:
             return None
         from penstock.server.tls import TlsListeners  # noqa: PLC0415  # a node without TLS does not load OpenSSL
 
-        return TlsListeners(self._world, self._tick, self._metrics, self._config.tls)
+        return TlsListeners(self._world, self._tick, self._metrics, self._config.tls, self.context.audit)
+
+    def _make_audit(self, node_id: int) -> "NodeAudit | None":
+        if self._config.setting("audit.log") == "off":
+            return None
+        from penstock.server.audit import NodeAudit  # noqa: PLC0415  # most nodes have none
+
+        return NodeAudit(self._data_world, self._vfs, self._config, node_id, self._metrics)
 
     def _sasl_listeners(self) -> "Mapping[str, SaslListener]":
         """The listeners whose clients must log in."""
@@ -488,6 +500,8 @@ class Node:
         self._connections.start()
         if self._tls is not None:
             self._tls.start()
+        if self._audit is not None:
+            self._audit.start(self.context)
         logger.info(
             "node %d of cluster %s serves %d partitions from %s",
             self.context.node_id,
@@ -563,6 +577,8 @@ class Node:
         self.directory.broker_epoch = self._lifecycle.epoch
         self._control_plane.router.close()
         self._housekeeping.stop()
+        if self._audit is not None:
+            self._audit.stop_topic()
         if self._is_gateway_open:
             self.gateway.stop()
         if self._keys is not None:
@@ -577,6 +593,12 @@ class Node:
         LastCheckpoints(self.directory, self.context.replicas.lane, lambda: self.quorum.stop(self._close))
 
     def _close(self) -> None:
+        if self._audit is not None:
+            self._audit.stop(self._close_rest)
+        else:
+            self._close_rest()
+
+    def _close_rest(self) -> None:
         if self._tls is not None:
             self._tls.stop()
         self._stop_validators()

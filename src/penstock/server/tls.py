@@ -24,7 +24,7 @@ import ssl
 from collections import deque
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from penstock.base.metrics import Metrics
 from penstock.base.settings import BadSetting
@@ -37,6 +37,9 @@ from penstock.server.loop_tick import LoopTick
 from penstock.server.tls_config import TlsConfig
 from penstock.server.tls_context import Loaded, load
 from penstock.wire import Buffer
+
+if TYPE_CHECKING:
+    from penstock.security.audit import AuditLog
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +59,9 @@ RECEIVE_BYTES: Final = 64 * 1024
 """Encrypted bytes per receive, into a buffer that all connections share."""
 
 LOOK_MS: Final = 2000
+
+TLS: Final = "TLS"
+"""The mechanism of log-ins with certificates, for the audit."""
 
 EXPIRES_SOON_DAYS: Final = 7
 
@@ -79,14 +85,19 @@ class TlsListeners:
     """The listeners of a node that have TLS."""
 
     def __init__(
-        self, world: World, tick: LoopTick, metrics: Metrics, configs: Mapping[str, TlsConfig]
+        self,
+        world: World,
+        tick: LoopTick,
+        metrics: Metrics,
+        configs: Mapping[str, TlsConfig],
+        audit: "AuditLog | None" = None,
     ) -> None:
         """Load keys and certificates. Raises `BadSetting`."""
         self._world = world
         self._tick = tick
         self._room = memoryview(bytearray(RECEIVE_BYTES))
         self._handshakes = _Handshakes(world)
-        self._of = {name: TlsListener(world, metrics, config) for name, config in configs.items()}
+        self._of = {name: TlsListener(world, metrics, config, audit) for name, config in configs.items()}
 
     def __contains__(self, listener: str) -> bool:
         return listener in self._of
@@ -114,7 +125,10 @@ class TlsListeners:
 class TlsListener:
     """Keys and certificates of one listener."""
 
-    def __init__(self, world: World, metrics: Metrics, config: TlsConfig) -> None:
+    def __init__(
+        self, world: World, metrics: Metrics, config: TlsConfig, audit: "AuditLog | None" = None
+    ) -> None:
+        self.audit = audit
         self._world = world
         self._config = config
         self._timer: Timer | None = None
@@ -394,6 +408,8 @@ class TlsConnection(asyncio.BufferedProtocol):
         self._is_established = True
         self._listener.meter.handshakes += 1
         self._connection.session.principal = principal
+        if self._listener.audit is not None and principal != ANONYMOUS:
+            self._listener.audit.logged_in(self._connection.session, TLS)
         if not self._is_paused:
             self._go_on()
 
@@ -444,6 +460,8 @@ class TlsConnection(asyncio.BufferedProtocol):
             self._connection.session.peer,
             why,
         )
+        if listener.audit is not None:
+            listener.audit.login_failed(self._connection.session, TLS, why)
         if self._transport is not None:
             self._transport.close()
 

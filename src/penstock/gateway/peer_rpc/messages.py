@@ -74,6 +74,15 @@ class WriteResult(_Message, frozen=True):
         return _error_of_leader(self.code, self.message) if self.code else None
 
 
+class WriteAudit(_Message, frozen=True):
+    """Write lines of the sender's audit, as the leader of the audit topic's partition."""
+
+    topic: str
+    topic_id: Uuid
+    partition: int
+    lines: tuple[bytes, ...]
+
+
 class FindKeys(_Message, frozen=True):
     """Find records with these idempotency keys."""
 
@@ -195,6 +204,7 @@ def _group_call(request: type[Any]) -> _Call:
 
 CALLS: Final[Mapping[str, _Call]] = {
     "Write": _Call(Write, list[WriteResult]),
+    "WriteAudit": _Call(WriteAudit, None),
     "FindKeys": _Call(FindKeys, KeyPlaces),
     "Look": _Call(GetBounds, list[BoundsResult]),
     "View": _Call(View, list[PartitionView]),

@@ -27,6 +27,7 @@ class PeerService:
         self._gateway = gateway
         self._answers: dict[type[Any], Callable[[Session, Any], Steps[Any]]] = {
             messages.Write: self._write,
+            messages.WriteAudit: self._write_audit,
             messages.FindKeys: self._find_keys,
             messages.GetBounds: self._get_bounds,
             messages.View: self._view,
@@ -83,6 +84,18 @@ class PeerService:
             else messages.WriteResult(-1, -1, int(each.error.code), str(each.error), each.may_be_written)
             for each in results
         ]
+
+    def _write_audit(self, _: Session, asked: messages.WriteAudit) -> Steps[None]:
+        from penstock.gateway.shared.audit_topic import write_lines  # noqa: PLC0415  # few clusters have one
+
+        if asked.topic != self._context.audit_topic or self._topic(asked.topic_id).name != asked.topic:
+            raise KafkaError(
+                f"{asked.topic!r} is not this broker's audit.topic, which is {self._context.audit_topic!r}",
+                ErrorCode.INVALID_REQUEST,
+            )
+        yield from write_lines(
+            self._context, self._context.replicas.find(asked.topic_id, asked.partition), asked.lines
+        )
 
     def _topic(self, topic_id: Uuid) -> Topic:
         topic: Topic | None = self._context.image.topic_by_id(topic_id)

@@ -13,7 +13,7 @@ from typing import Final
 from penstock import __version__
 from penstock.base.errors import ErrorCode
 from penstock.base.loop_watch import Held
-from penstock.base.metrics import Histogram, Meter, Metrics, Traffic
+from penstock.base.metrics import AuditMeter, Histogram, Meter, Metrics, Traffic
 from penstock.base.steps import Steps, next_tick
 from penstock.base.world import World
 from penstock.coordinator.runtime.coordinator_shard import CoordinatorShard
@@ -422,6 +422,8 @@ def _waiting(page: Page, context: Context, topics: dict[str, TopicSums]) -> None
         _tls(page, context)
     if context.metrics.oauth:
         _oauth(page, context)
+    if context.metrics.audit is not None:
+        _audit(page, context.metrics.audit)
     memory = context.client_memory
     if memory is not None:
         page.gauge(
@@ -468,6 +470,24 @@ def _tls(page: Page, context: Context) -> None:
         "penstock_tls_handshakes_failed_total",
         "Failed TLS handshakes.",
         [(label, meter.handshakes_failed) for label, meter in meters],
+    )
+
+
+def _audit(page: Page, meter: AuditMeter) -> None:
+    page.counter(
+        "penstock_audit_events_total",
+        "Events of the audit.",
+        [((("event", kind),), count) for kind, count in sorted(meter.events.items())],
+    )
+    page.counter(
+        "penstock_audit_aggregated_total",
+        "Events of the audit without a line of their own: a later line has their number.",
+        meter.aggregated,
+    )
+    page.counter(
+        "penstock_audit_dropped_total",
+        "Lines of the audit that were not written.",
+        [((("to", name),), count) for name, count in sorted(meter.dropped.items())],
     )
 
 

@@ -50,8 +50,8 @@ def check_key(partition: Partition, key: bytes | None) -> None:
         )
 
 
-def check_not_internal(topic: str) -> None:
-    if topic in INTERNAL_TOPICS:
+def check_not_internal(topic: str, audit_topic: str = "") -> None:
+    if topic in INTERNAL_TOPICS or (topic == audit_topic and topic):
         raise KafkaError(
             f"{topic} is an internal topic and cannot be written to", ErrorCode.INVALID_TOPIC_EXCEPTION
         )

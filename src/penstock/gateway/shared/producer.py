@@ -246,7 +246,7 @@ class Producer:
             raise KafkaError(
                 f"{session.principal} may not write to {topic.name}", ErrorCode.TOPIC_AUTHORIZATION_FAILED
             )
-        check_not_internal(topic.name)
+        check_not_internal(topic.name, self._context.audit_topic)
 
     def _led(self, topic: Topic, number: int) -> Partition | None:
         """A partition, if this broker leads it. On the only broker, raises if it does not."""

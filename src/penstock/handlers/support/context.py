@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from penstock.metadata.delegation_tokens import TokenKeys
     from penstock.replica import Replicas
     from penstock.replica.broker_client import BrokerClient
+    from penstock.security.audit import AuditLog
     from penstock.security.authorizer import Authorizer
     from penstock.wire.peers import Peers
 
@@ -52,7 +53,7 @@ class Delayed(Protocol):
 class ConnectionState:
     """What handlers keep for one connection between its requests."""
 
-    __slots__ = ("commit", "fetch", "metadata_ns", "produce")
+    __slots__ = ("commit", "fetch", "metadata_ns", "on_close", "produce")
 
     def __init__(self) -> None:
         self.produce: ProduceFastPath | None = None
@@ -63,6 +64,8 @@ class ConnectionState:
         """The fetch that waits for records; a connection has one at most."""
         self.metadata_ns = -(1 << 62)
         """When Metadata was last requested or answered (`metadata_delay`)."""
+        self.on_close: Callable[[], None] | None = None
+        """Called when the connection is closed; set on connections that carry a broker's heartbeats."""
 
 
 class Session:
@@ -70,16 +73,17 @@ class Session:
 
     __slots__ = (
         "_client_address",
+        "client_id",
         "end",
         "host",
         "is_by_token",
         "is_forwarded",
         "listener",
         "login",
-        "on_close",
         "peer",
         "port",
         "principal",
+        "request",
         "state",
     )
 
@@ -104,10 +108,21 @@ class Session:
         """Set on connections to SASL listeners."""
         self.end = end
         """Close the connection, and log the reason."""
-        self.on_close: Callable[[], None] | None = None
-        """Called when the connection is closed; set on connections that carry a broker's heartbeats."""
         self.state = ConnectionState()
+        self.request: str | None = None
+        """For the audit: the API, route or command that the session is for; None on the session of a connection."""
+        self.client_id: str | None = None
+        """For the audit: of the last request."""
         self._client_address: str | None = None
+
+    def within(self, request: str, client_id: str | None) -> "Session":
+        """The session of one request on this connection."""
+        other = Session(self.host, self.port, self.peer, self.listener, self.end)
+        other.principal, other.is_by_token = self.principal, self.is_by_token
+        other.login, other.state = self.login, self.state
+        other.request, other.client_id = request, client_id
+        other._client_address = self._client_address
+        return other
 
     @property
     def client_address(self) -> str:
@@ -220,17 +235,31 @@ class Context:
     """The keys of delegation tokens; None if tokens are off."""
     authorizer: "Authorizer | None" = None
     """None if every client may do everything."""
+    audit: "AuditLog | None" = None
+    """None if the audit is off."""
+    audit_topic: str = ""
+    """Where the audit is written, which clients cannot write to; empty for none."""
     liveness: BrokerLivenessPort | None = None
     """At the controllers' listener: watches the brokers that send heartbeats there."""
 
     def authorize(self, session: Session, operation: Operation, on: AclResourceType, name: str) -> bool:
-        """Whether the session's principal may do this."""
+        """Whether the session's principal may do what it has asked for. The audit records the decision."""
+        authorizer = self.authorizer
+        if self.audit is not None:
+            return self.audit.allows(session, operation, on, name, authorizer)
+        return authorizer is None or authorizer.allows(
+            session.principal, session.client_address, operation, on, name
+        )
+
+    def permits(self, session: Session, operation: Operation, on: AclResourceType, name: str) -> bool:
+        """The same without the audit: for what a client has not named, such as each topic of a list, and for one of
+        several rules that would do."""
         authorizer = self.authorizer
         return authorizer is None or authorizer.allows(
             session.principal, session.client_address, operation, on, name
         )
 
-    def authorize_any(self, session: Session, operation: Operation, on: AclResourceType) -> bool:
+    def permits_any(self, session: Session, operation: Operation, on: AclResourceType) -> bool:
         """Whether the session's principal may do this with any resource of a type."""
         authorizer = self.authorizer
         return authorizer is None or authorizer.allows_any(

@@ -139,6 +139,8 @@ class Dispatcher:
 
     def _take(self, session: Session, frame: memoryview, header: RequestHeader) -> Reply:
         key = header.api_key
+        if self.context.audit is not None:
+            session.client_id = header.client_id
         reply: Reply
         if key == _PRODUCE and self._takes_batches:
             meter, reply = self._produce, produce(self.context, session, frame, header) or NO_REPLY
@@ -162,14 +164,17 @@ class Dispatcher:
         if session.state.fetch is not None:
             session.state.fetch.cancel()
         session.state.produce = None  # refers to its session
-        if session.on_close is not None:
-            session.on_close()
+        if session.state.on_close is not None:
+            session.state.on_close()
 
     def _handle(self, session: Session, frame: memoryview, header: RequestHeader) -> Reply:
         api, handler = self._find(header)
         version, correlation_id = header.api_version, header.correlation_id
         message = read_request(api, version, frame[header.body_at :])
-        call = Call(session, version, message, response_builder(api, version), header.client_id)
+        audited = session
+        if self.context.audit is not None:
+            audited = session.within(api.label, header.client_id)
+        call = Call(audited, version, message, response_builder(api, version), header.client_id)
         slices = slices_of(api, message)
         if slices is None:
             answer = handler(self.context, call)

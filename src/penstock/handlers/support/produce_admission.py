@@ -32,6 +32,11 @@ def admit(
         raise KafkaError(
             f"{partition.topic} is internal: only coordinators write to it", ErrorCode.INVALID_TOPIC_EXCEPTION
         )
+    if partition.topic == context.audit_topic:
+        raise KafkaError(
+            f"{partition.topic} is the topic of the audit: only brokers write to it",
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+        )
     return partition
 
 

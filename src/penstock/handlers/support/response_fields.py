@@ -67,7 +67,7 @@ def topic_operations(context: Context, session: Session, topic: str) -> int:
     return _bits(
         operation
         for operation in TOPIC_OPERATIONS
-        if context.authorize(session, operation, AclResourceType.TOPIC, topic)
+        if context.permits(session, operation, AclResourceType.TOPIC, topic)
     )
 
 
@@ -75,7 +75,7 @@ def group_operations(context: Context, session: Session, group: str) -> int:
     return _bits(
         operation
         for operation in GROUP_OPERATIONS
-        if context.authorize(session, operation, AclResourceType.GROUP, group)
+        if context.permits(session, operation, AclResourceType.GROUP, group)
     )
 
 
@@ -84,7 +84,7 @@ def cluster_operations(context: Context, session: Session) -> int:
     allowed = [
         operation
         for operation in CLUSTER_OPERATIONS
-        if context.authorize(session, operation, AclResourceType.CLUSTER, CLUSTER_NAME)
+        if context.permits(session, operation, AclResourceType.CLUSTER, CLUSTER_NAME)
     ]
     return _bits(allowed) if Operation.DESCRIBE in allowed else 0
 

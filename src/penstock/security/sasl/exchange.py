@@ -28,6 +28,8 @@ class Refused(NamedTuple):
     """For the log. Never contains what a client sent as its password or proof."""
     message: str | None = None
     """For the client; None for the sentence that says nothing but that its credentials are invalid."""
+    user: str | None = None
+    """For the audit: the name that the client claims to have."""
 
 
 class Undecided(NamedTuple):

@@ -108,7 +108,9 @@ class SaslLogin:
         verdict = self._exchange.evaluate(token, is_latest=is_latest)
         if isinstance(verdict, Accepted) and self._before is not None and verdict.user != self._before.user:
             verdict = Refused(
-                "another user than before", NEW_PRINCIPAL.format(self._before.user, verdict.user)
+                "another user than before",
+                NEW_PRINCIPAL.format(self._before.user, verdict.user),
+                verdict.user,
             )
         if isinstance(verdict, Refused):
             self.state = LoginState.FAILED

@@ -53,11 +53,12 @@ class PlainExchange:
             return Refused("the client sent no user name or no password")
         if not self._users.knows(user, password):
             return Refused(
-                "unknown user or wrong password", "Authentication failed: Invalid username or password"
+                "unknown user or wrong password", "Authentication failed: Invalid username or password", user
             )
         if on_behalf_of not in ("", user):
             return Refused(
                 "the client wants to act as another user",
                 "Authentication failed: Client requested an authorization id that is different from username",
+                user,
             )
         return Accepted(user)

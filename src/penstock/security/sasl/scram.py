@@ -113,6 +113,7 @@ class ScramExchange:
             return Refused(
                 "the client wants to act as another user",
                 "Authentication failed: Client requested an authorization id that is different from username",
+                user,
             )
         self._name, self._bare, self._is_latest = user, bare, is_latest
         self._nonce = nonce + self._nonce
@@ -167,4 +168,4 @@ class ScramExchange:
             return Undecided("the proof does not match, and the controller's latest metadata is not known")
         if self._found_now() != self._found:
             return Undecided("the user changed during the log-in")
-        return Refused("unknown user or wrong password")
+        return Refused("unknown user or wrong password", user=self._name)
