@@ -149,8 +149,10 @@ class GuardedContext(Context):
     def authorize(self, session: Session, operation: Operation, on: AclResourceType, name: str) -> bool:
         return (operation, on, name) not in self.denied and (operation, on, "*") not in self.denied
 
-    def authorize_any(self, session: Session, operation: Operation, on: AclResourceType) -> bool:
-        return self.authorize(session, operation, on, "*")
+    permits = authorize
+
+    def permits_any(self, session: Session, operation: Operation, on: AclResourceType) -> bool:
+        return self.permits(session, operation, on, "*")
 
 
 class Cluster:

@@ -32,6 +32,8 @@ class Denying(Context):
     def authorize(self, *_: object) -> bool:
         return False
 
+    permits = authorize
+
 
 class Logs:
     """Stands in for `Replicas`: partitions over real logs, on a disk in memory."""

@@ -155,7 +155,8 @@ def test_it_is_answered_in_every_version(api: Api, version: int) -> None:
 def test_who_may_do_nothing_is_told_so(api: Api, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
     scene, member = scene_with_groups()
     asked = REQUESTS[api](scene, member, version)
-    monkeypatch.setattr(Context, "authorize", lambda *_: False)
+    for name in ("authorize", "permits"):
+        monkeypatch.setattr(Context, name, lambda *_: False)
     reply = scene.call(api, version, **asked)
     if api is Api.LIST_GROUPS:
         assert (reply.error_code, reply.groups) == (ErrorCode.none, ())

@@ -150,7 +150,8 @@ class Denying:
 
 
 def deny(monkeypatch: pytest.MonkeyPatch, operation: Operation, topic: str) -> None:
-    monkeypatch.setattr(Context, "authorize", staticmethod(Denying(operation, topic)))
+    for name in ("authorize", "permits"):
+        monkeypatch.setattr(Context, name, staticmethod(Denying(operation, topic)))
 
 
 def test_topics_that_a_client_may_not_use_are_refused_and_the_rest_is_served(

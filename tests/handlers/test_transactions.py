@@ -648,6 +648,8 @@ class Denying(Context):
     def authorize(self, *_: object) -> bool:
         return False
 
+    permits = authorize
+
 
 @pytest.mark.parametrize("version", [0, 99])
 def test_who_may_do_nothing_is_told_so_and_changes_nothing(version: int) -> None:

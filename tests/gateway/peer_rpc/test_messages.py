@@ -36,6 +36,7 @@ MESSAGES = [
     groups.DescribeGroups(("g",)),
     groups.DeleteGroups(("g",)),
     groups.ConsumerGroupDescribe(("g",)),
+    messages.WriteAudit("audit", ID, 0, (b"{}", b"{}")),
 ]
 
 REPLIES: list[tuple[Any, Any]] = [

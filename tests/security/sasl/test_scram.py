@@ -49,7 +49,7 @@ def test_names_with_commas_and_equal_signs_are_read_back() -> None:
 def test_a_wrong_password_and_an_unknown_user_are_refused_alike(user: str, password: str) -> None:
     server, client = exchange(), ScramClient(SHA_256, user, password)
     final = client.final(challenged(server, client))
-    assert server.evaluate(final, is_latest=True) == Refused("unknown user or wrong password")
+    assert server.evaluate(final, is_latest=True) == Refused("unknown user or wrong password", user=user)
 
 
 def test_an_unknown_user_has_the_same_salt_each_time_and_another_than_others() -> None:
