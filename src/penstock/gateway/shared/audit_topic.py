@@ -93,7 +93,7 @@ class AuditTopic:
             yield from write_lines(context, context.replicas.find(topic.name, number), records)
         else:
             yield peer_rpc_of(context).send(
-                leader, WriteAudit(topic.name, topic.id, number, records), about=number
+                leader, WriteAudit(topic.name, topic.id, number, records), order_key=number
             )
 
     def _ensure_topic(self) -> Steps[Topic]:
