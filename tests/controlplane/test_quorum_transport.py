@@ -11,10 +11,10 @@ from tests.controlplane.quorum_bench import ALONE, Bench, setting
 from tests.controlplane.quorum_network import LISTENER, Quorums, dispatched, voter
 
 from penstock.base.errors import ErrorCode
+from penstock.base.internal_topics import METADATA_TOPIC
 from penstock.base.promise import Promise
 from penstock.controlplane.quorum_transport import PeerTransport
 from penstock.controlplane.quorum_wire import Refused
-from penstock.metadata.controller.topics import METADATA_TOPIC
 from penstock.raft.config import RaftConfig
 from penstock.raft.log import OffsetAndEpoch
 from penstock.raft.messages import (

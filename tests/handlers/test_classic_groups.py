@@ -7,7 +7,7 @@ import pytest
 from tests.handlers.members import Groups, Member, dealt, gather
 from tests.storage.world import put
 
-from penstock.coordinator.runtime.group_service import OFFSETS_TOPIC
+from penstock.base.internal_topics import OFFSETS_TOPIC
 from penstock.records import build_batch
 from penstock.storage import Origin
 from penstock.vfs import read_file

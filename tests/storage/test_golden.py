@@ -19,6 +19,7 @@ import pytest
 from tests.compat.kafka.everything import Expected, ExpectedPartition, ExpectedRecord, load_expected
 
 from penstock.base.ids import TopicPartition, uuid_from_text, uuid_text
+from penstock.base.internal_topics import METADATA_TOPIC
 from penstock.base.settings import LogSettings
 from penstock.records import (
     ControlType,
@@ -32,7 +33,6 @@ from penstock.storage import checkpoints as ck
 from penstock.storage import names
 from penstock.storage.directory import LogDirectory, open_directory
 from penstock.storage.epochs import LeaderEpochs
-from penstock.storage.layout import METADATA_TOPIC
 from penstock.storage.log import Log
 from penstock.storage.rules import Origin
 from penstock.storage.txn_index import AbortedTxn, decode_aborted

@@ -2,7 +2,7 @@
 
 import base64
 import binascii
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     from random import Random
@@ -22,6 +22,10 @@ TimestampMs: TypeAlias = int
 Uuid: TypeAlias = bytes
 """Id of a topic, a directory or a broker's incarnation: 16 bytes in files and on the wire; base64 for people and
 JSON."""
+
+INT64_MAX: Final = 2**63 - 1
+NEVER_MS: Final = INT64_MAX
+"""A time that does not come; a setting's value for an interval without end."""
 
 NO_TIMESTAMP: TimestampMs = -1
 NO_PRODUCER_ID: ProducerId = -1

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.ids import INT64_MAX
 
 _INT32_MAX = 2**31 - 1
-_INT64_MAX = 2**63 - 1
 _DAY_MS = 24 * 60 * 60 * 1000
 _COMPRESSIONS = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
 
@@ -21,7 +21,7 @@ class BadSetting(KafkaError):
 
 
 def _setting(
-    default: Any, name: str, low: int = 0, high: int = _INT64_MAX, choices: tuple[str, ...] = ()
+    default: Any, name: str, low: int = 0, high: int = INT64_MAX, choices: tuple[str, ...] = ()
 ) -> Any:
     return field(default=default, metadata={"name": name, "low": low, "high": high, "choices": choices})
 
@@ -37,7 +37,7 @@ class LogSettings:
     segment_index_bytes: int = _setting(10 * 2**20, "segment.index.bytes", 24, _INT32_MAX)
     index_interval_bytes: int = _setting(4096, "index.interval.bytes", 0, _INT32_MAX)
     retention_ms: int = _setting(7 * _DAY_MS, "retention.ms", -1)
-    retention_bytes: int = _setting(-1, "retention.bytes", -_INT64_MAX - 1)
+    retention_bytes: int = _setting(-1, "retention.bytes", -INT64_MAX - 1)
     """As in Kafka, any negative number means no limit."""
     cleanup_policy: tuple[str, ...] = _setting(("delete",), "cleanup.policy", choices=("delete", "compact"))
     """Empty means that nothing is deleted or compacted (KIP-1161)."""
@@ -45,19 +45,19 @@ class LogSettings:
     file_delete_delay_ms: int = _setting(60_000, "file.delete.delay.ms")
     min_cleanable_dirty_ratio: float = _setting(0.5, "min.cleanable.dirty.ratio", 0, 1)
     min_compaction_lag_ms: int = _setting(0, "min.compaction.lag.ms")
-    max_compaction_lag_ms: int = _setting(_INT64_MAX, "max.compaction.lag.ms", 1)
+    max_compaction_lag_ms: int = _setting(INT64_MAX, "max.compaction.lag.ms", 1)
     max_message_bytes: int = _setting(2**20 + 12, "max.message.bytes", 0, _INT32_MAX)
     message_timestamp_type: str = _setting(
         "CreateTime", "message.timestamp.type", choices=("CreateTime", "LogAppendTime")
     )
-    message_timestamp_before_max_ms: int = _setting(_INT64_MAX, "message.timestamp.before.max.ms")
+    message_timestamp_before_max_ms: int = _setting(INT64_MAX, "message.timestamp.before.max.ms")
     message_timestamp_after_max_ms: int = _setting(3_600_000, "message.timestamp.after.max.ms")
     compression_type: str = _setting("producer", "compression.type", choices=_COMPRESSIONS)
     compression_gzip_level: int = _setting(-1, "compression.gzip.level", -1, 9)
     compression_lz4_level: int = _setting(9, "compression.lz4.level", 1, 17)
     compression_zstd_level: int = _setting(3, "compression.zstd.level", -131072, 22)
-    flush_messages: int = _setting(_INT64_MAX, "flush.messages", 1)
-    flush_ms: int = _setting(_INT64_MAX, "flush.ms")
+    flush_messages: int = _setting(INT64_MAX, "flush.messages", 1)
+    flush_ms: int = _setting(INT64_MAX, "flush.ms")
     record_validation: str = _setting("header", "record.validation", choices=("header", "full"))
     """Not a Kafka setting: `full` decodes every produced record, `header` checks only the batch header and its CRC."""
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from penstock.base.ids import Offset, TopicPartition
+from penstock.base.internal_topics import METADATA_TOPIC
 from penstock.sim.checkers.disks import check_disk, read_batches
 from penstock.sim.checkers.history import Audited, ReplicaRead
 from penstock.sim.checkers.records import Rules
@@ -12,8 +13,6 @@ from penstock.sim.checkers.violation import Violation
 from penstock.storage.layout import layout_of
 from penstock.storage.names import parse_partition_dir
 from penstock.vfs import RealDisk
-
-METADATA = "__cluster_metadata"
 
 
 def check_files(node_id: int, data: Path, audited: Sequence[Audited], rules: Rules) -> None:
@@ -36,7 +35,7 @@ def replicas_of(data: dict[int, Path], audited: Sequence[Audited]) -> Iterator[R
         logs = layout_of(disk, str(path)).logs
         for entry in disk.list_dir(logs):
             at = parse_partition_dir(entry.name) if entry.is_dir else None
-            if at is not None and at.topic != METADATA:
+            if at is not None and at.topic != METADATA_TOPIC:
                 batches = read_batches(disk, f"{logs}/{entry.name}")
                 found.setdefault(at, []).append(ReplicaRead(node_id, at, batches))
     for at, replicas in found.items():

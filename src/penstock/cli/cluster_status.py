@@ -3,6 +3,7 @@
 from typing import Any, Final, NamedTuple
 
 from penstock.base.errors import KafkaError
+from penstock.base.internal_topics import METADATA_TOPIC
 from penstock.cli.cluster_nodes import HOST, Layout, Node, running_nodes
 from penstock.cli.output import print_table
 from penstock.client.cluster import Cluster
@@ -97,7 +98,7 @@ def _quorum_leader(cluster: Cluster) -> int | None:
     def build(make: Any) -> Any:
         partition = make.PartitionData(partition_index=0)
         return make.DescribeQuorumRequest(
-            topics=(make.TopicData(topic_name="__cluster_metadata", partitions=(partition,)),)
+            topics=(make.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,)),)
         )
 
     try:

@@ -11,10 +11,10 @@ from io import StringIO
 from pathlib import Path
 from typing import NamedTuple
 
-from penstock.base.ids import Offset, TopicPartition
+from penstock.base.ids import INT64_MAX, Offset, TopicPartition
 from penstock.cli.connecting import connected
 from penstock.cli.output import Refused, complain, print_json, print_table, printable
-from penstock.cli.positions import INT64_MAX, LogPosition, parse_position
+from penstock.cli.positions import LogPosition, parse_position
 from penstock.cli.selection import INT32_MAX, Selection, partitions_of
 from penstock.client.cluster import Cluster
 from penstock.client.group_offsets import Committed, commit_offsets, fetch_offsets

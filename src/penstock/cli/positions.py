@@ -11,11 +11,11 @@ import re
 from datetime import UTC, datetime
 from typing import NamedTuple
 
+from penstock.base.ids import INT64_MAX
 from penstock.cli.output import Refused
 
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000}
 _AGO = re.compile(r"-(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
-INT64_MAX = 2**63 - 1
 
 
 class LogPosition(NamedTuple):

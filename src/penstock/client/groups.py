@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 from penstock.base.errors import ErrorCode
 from penstock.base.hashing import partition_for
 from penstock.base.ids import TopicPartition
+from penstock.base.internal_topics import OFFSETS_TOPIC
 from penstock.coordinator.groups.consumer_protocol import (
     PROTOCOL_TYPE,
     read_assignment,
     read_topics,
 )
-from penstock.coordinator.transactions.requests import GROUP_TOPIC
 from penstock.records.structs import CorruptStruct
 from penstock.wire import Api
 from penstock.wire.request import Request, through_kio
@@ -280,7 +280,7 @@ def unlisted_partitions(cluster: Cluster) -> UnlistedPartitions:
     returns the error for every group id of that partition, even if no such group exists. So one made-up group id per
     partition is described.
     """
-    topic = cluster.refresh([GROUP_TOPIC]).topics.get(GROUP_TOPIC)
+    topic = cluster.refresh([OFFSETS_TOPIC]).topics.get(OFFSETS_TOPIC)
     if topic is None or topic.error_code:
         return UnlistedPartitions({}, 0)  # there has never been a group
     names = _a_name_for_each(len(topic.partitions))

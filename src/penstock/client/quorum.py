@@ -7,14 +7,13 @@ from uuid import UUID
 
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import LeaderEpoch, Offset, TimestampMs, Uuid
+from penstock.base.internal_topics import METADATA_TOPIC
 from penstock.wire import Api
 from penstock.wire.request import Request, through_kio
 
 from .cluster import Cluster
 from .errors import check, code_of
 from .settings import Address
-
-METADATA_TOPIC: Final = "__cluster_metadata"
 
 _NOT_ASKED: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_CONTROLLER})
 """A change was not made, and may be asked for again."""

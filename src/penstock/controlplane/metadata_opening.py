@@ -19,6 +19,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from penstock.base.ids import Offset, TimestampMs, TopicPartition
+from penstock.base.internal_topics import METADATA_TOPIC
 from penstock.base.settings import LogSettings
 from penstock.controlplane.metadata_log import MetadataLog, load_image
 from penstock.controlplane.metadata_snapshots import (
@@ -37,7 +38,6 @@ from penstock.raft.voters import VoterSet
 from penstock.storage import names
 from penstock.storage.checkpoints import RecoveryPoint
 from penstock.storage.errors import StorageError
-from penstock.storage.layout import METADATA_TOPIC
 from penstock.storage.log import Log
 from penstock.storage.open_files import OpenFiles
 from penstock.storage.recovery import create_log, open_log

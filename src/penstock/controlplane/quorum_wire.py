@@ -20,6 +20,7 @@ from uuid import UUID
 
 from penstock import __version__
 from penstock.base.errors import ErrorCode
+from penstock.base.internal_topics import METADATA_TOPIC
 from penstock.metadata.versions import KRAFT_VERSION
 from penstock.raft.election import NO_LEADER
 from penstock.raft.log import OffsetAndEpoch
@@ -45,7 +46,6 @@ from penstock.raft.messages import (
     VoteReply,
 )
 from penstock.raft.voters import NO_DIRECTORY, Endpoint, ReplicaKey
-from penstock.storage.layout import METADATA_TOPIC
 from penstock.wire import Api, FetchPartition, FetchRequest, FetchTopic, MalformedResponse
 from penstock.wire.fetch import HIGH_WATERMARK_UNTOLD, NO_EPOCH
 from penstock.wire.fetch_client import fetch_body, read_fetch_response

@@ -11,10 +11,10 @@ from typing import Any
 from uuid import UUID
 
 from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.internal_topics import METADATA_TOPIC
 from penstock.base.steps import Steps
 from penstock.metadata.acls import CLUSTER_NAME, AclResourceType, Operation
 from penstock.metadata.controller.requests import Result
-from penstock.metadata.controller.topics import METADATA_TOPIC
 from penstock.raft.describe import QuorumDescription, ReplicaDescription
 from penstock.wire import Api
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.base.errors import ErrorCode
+from penstock.base.internal_topics import INTERNAL_TOPICS
 from penstock.metadata.acls import AclResourceType, Operation
 from penstock.metadata.configs import broker_setting
 from penstock.metadata.image import Topic
@@ -16,7 +17,6 @@ from penstock.wire import Api
 from .metadata import is_name
 from .support.client_view import ClientView
 from .support.context import Call, Context
-from .support.internal_topics import INTERNAL_TOPICS
 from .support.response_fields import NO_THROTTLE, OPERATIONS_NOT_REQUESTED, topic_operations, uuid_out
 
 

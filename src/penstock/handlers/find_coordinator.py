@@ -9,16 +9,17 @@ from typing import Any, Final, NamedTuple
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.hashing import partition_for
+from penstock.base.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from penstock.base.steps import Steps
 from penstock.metadata.acls import AclResourceType, Operation
 from penstock.metadata.controller.requests import CreateTopics
 from penstock.wire import Api
 
 from .metadata import CREATION_WAIT_MS
+from .support.automatic_topics import automatic_topic
 from .support.client_view import NO_BROKER, ClientView
 from .support.context import Call, Context, Endpoint
 from .support.controller_call import submit
-from .support.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, automatic_topic
 from .support.response_fields import NO_THROTTLE
 from .support.waiting import in_steps
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset, TopicPartition
+from penstock.base.internal_topics import INTERNAL_TOPICS
 from penstock.base.promise import Promise
 from penstock.base.steps import Steps, next_tick
 from penstock.base.world import Timer
@@ -25,7 +26,6 @@ from penstock.storage.producers import ACCEPT_LOSS_EPOCH, UNKNOWN_PRODUCER
 from penstock.wire import Api
 
 from .support.context import Call, Context
-from .support.internal_topics import INTERNAL_TOPICS
 from .support.response_fields import NO_THROTTLE
 from .support.waiting import in_steps
 

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Uuid
+from penstock.base.internal_topics import INTERNAL_TOPICS
 from penstock.base.steps import Steps, next_tick
 from penstock.metadata.acls import CLUSTER_NAME, AclResourceType, Operation
 from penstock.metadata.configs import broker_flag
@@ -22,10 +23,10 @@ from penstock.metadata.image import ClusterImage, Topic
 from penstock.records.structs import NO_UUID
 from penstock.wire import Api
 
+from .support.automatic_topics import automatic_topic
 from .support.client_view import ClientView
 from .support.context import Call, Context
 from .support.controller_call import submit
-from .support.internal_topics import INTERNAL_TOPICS, automatic_topic
 from .support.metadata_delay import leaders_known
 from .support.response_fields import (
     NO_THROTTLE,

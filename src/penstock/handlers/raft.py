@@ -23,10 +23,10 @@ from typing import Any, Final
 from uuid import UUID
 
 from penstock.base.errors import ErrorCode
+from penstock.base.internal_topics import METADATA_TOPIC
 from penstock.base.promise import Promise
 from penstock.base.steps import Steps
 from penstock.metadata.acls import CLUSTER_NAME, AclResourceType, Operation
-from penstock.metadata.controller.topics import METADATA_TOPIC
 from penstock.raft.log import OffsetAndEpoch
 from penstock.raft.messages import (
     NOT_SENT,

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Uuid
+from penstock.base.internal_topics import METADATA_TOPIC
 from penstock.base.steps import Steps
 from penstock.metadata.acls import CLUSTER_NAME, AclResourceType, Operation
 from penstock.metadata.configs import describe
@@ -28,7 +29,6 @@ from penstock.metadata.controller.requests import (
     NewTopic,
     Result,
 )
-from penstock.metadata.controller.topics import METADATA_TOPIC
 from penstock.metadata.image import Resource, ResourceType
 from penstock.metadata.records import ConfigRecord
 from penstock.records.structs import NO_UUID

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TopicPartition
+from penstock.base.internal_topics import INTERNAL_TOPICS, OFFSETS_TOPIC
 from penstock.base.promise import Promise
 from penstock.base.steps import Steps
 from penstock.coordinator.groups.requests import CommittedPartition, PartitionsReply, TxnOffsetCommit
@@ -36,7 +37,6 @@ from penstock.replica import Partition
 from penstock.wire import Api
 
 from .support.context import Call, Context
-from .support.internal_topics import INTERNAL_TOPICS, OFFSETS_TOPIC
 from .support.response_fields import NO_THROTTLE
 from .support.txn_verification import Claim, verify_partitions
 from .support.waiting import all_of, in_steps, settled

@@ -13,9 +13,10 @@ checked, stored and shown, but have no effect.
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 
+from penstock.base.ids import INT64_MAX
+
 INT16_MAX = 2**15 - 1
 INT32_MAX = 2**31 - 1
-INT64_MAX = 2**63 - 1
 _UNIT_MS = {"ms": 1, "minutes": 60_000, "hours": 3_600_000}
 
 

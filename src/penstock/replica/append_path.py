@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.ids import Offset, TimestampMs
+from penstock.base.ids import NEVER_MS, Offset, TimestampMs
 from penstock.base.promise import Promise
 from penstock.base.world import Timer, World
 from penstock.metadata.controller.requests import UNWRITABLE
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_FOREVER: Final = 2**63 - 1
 _CLIENT: Final = Origin.CLIENT
 
 
@@ -259,7 +258,7 @@ class AppendPath:
             acks.check_deadlines()
         if acks.syncs.waiting or sync_all or (sync_committed and acks.replicating):
             acks.syncs.flush()
-        elif unsynced and log.settings.flush_ms != _FOREVER and self._flush_timer is None:
+        elif unsynced and log.settings.flush_ms != NEVER_MS and self._flush_timer is None:
             self._flush_timer = self._world.call_later(log.settings.flush_ms, self._flush_is_due)
 
     def _flush_is_due(self) -> None:

@@ -9,8 +9,8 @@ from __future__ import annotations  # those of nested functions would be evaluat
 import logging
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Final
 
+from penstock.base.ids import NEVER_MS
 from penstock.base.world import Timer, World
 from penstock.metadata.controller.requests import DAMAGED
 from penstock.replica.delayed_operations import Durability
@@ -20,8 +20,6 @@ from penstock.storage import StorageError
 from penstock.storage.syncing import FlushWork
 
 logger = logging.getLogger(__name__)
-
-_FOREVER: Final = 2**63 - 1
 
 
 class FollowerSyncs:
@@ -76,7 +74,7 @@ class FollowerSyncs:
         log = partition.log
         if log.log_end - log.flushed >= log.settings.flush_messages:
             self._sync(partition, _ignore)
-        elif log.settings.flush_ms != _FOREVER and partition not in self._timers:
+        elif log.settings.flush_ms != NEVER_MS and partition not in self._timers:
             due = partial(self._flush_is_due, partition)
             self._timers[partition] = self._world.call_later(log.settings.flush_ms, due)
 

@@ -13,7 +13,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.ids import Offset, TimestampMs
+from penstock.base.ids import NEVER_MS, Offset, TimestampMs
 from penstock.base.world import Timer, World
 from penstock.metadata.controller.requests import DAMAGED
 from penstock.replica.delayed_operations import ALL_IN_SYNC, DelayedProduce, Durability
@@ -29,9 +29,6 @@ OVERDUE_CHECK_MS: Final = 100
 
 TOO_FEW_MS: Final = 1000
 """How long clients wait while fewer than `min.insync.replicas` are in sync. Most interruptions are shorter."""
-
-_FOREVER: Final = 2**63 - 1
-"""The deadline of coordinators, which wait until their append is decided."""
 
 
 class PendingAcks:
@@ -169,8 +166,8 @@ class PendingAcks:
 
     def _take_clients(self) -> list[DelayedProduce]:
         """Remove and return the clients' requests that wait for the ISR. Coordinators keep waiting."""
-        clients = [each for each in self.replicating if each.deadline_ms != _FOREVER]
-        self.replicating = deque(each for each in self.replicating if each.deadline_ms == _FOREVER)
+        clients = [each for each in self.replicating if each.deadline_ms != NEVER_MS]
+        self.replicating = deque(each for each in self.replicating if each.deadline_ms == NEVER_MS)
         return clients
 
     def _too_few(self) -> KafkaError:

@@ -358,11 +358,6 @@ class Replicas:
         is accepted while it is in the ISR or the ELR, and replicated again otherwise."""
         return log.topic_id == topic.id or (log.topic_id is None and not self._is_spare(placed))
 
-    def _has_joined_isr(self, change: PartitionDelta) -> bool:
-        return (
-            change.old is not None and self._node_id not in change.old.isr and self._node_id in change.new.isr
-        )
-
     def _give_up(self, partition: Partition) -> None:
         del self.partitions[partition.name]
         self._forget(partition)

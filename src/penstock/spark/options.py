@@ -17,6 +17,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Final, NamedTuple
 
+from penstock.base.ids import INT64_MAX
 from penstock.base.settings import BadSetting
 from penstock.client.client_config import ClientConfig
 from penstock.client.cluster import Cluster
@@ -26,7 +27,6 @@ from penstock.client.settings import Address, ClientSettings, parse_servers
 from penstock.spark.errors import BadOption
 
 INT32_MAX: Final = 2**31 - 1
-INT64_MAX: Final = 2**63 - 1
 _KAFKA = "kafka."
 _SECURITY_OPTIONS: Final = ("kafka.security.", "kafka.sasl.", "kafka.ssl.")
 CLIENT_CONFIG: Final = "clientConfig"

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.base.ids import Offset, TimestampMs, TopicPartition, Uuid, random_uuid, uuid_text
+from penstock.base.internal_topics import METADATA_TOPIC
 from penstock.base.settings import LogSettings
 from penstock.storage import checkpoints as ck
 from penstock.storage import names
@@ -17,7 +18,7 @@ from penstock.storage.checkpoint_files import CheckpointFiles
 from penstock.storage.checkpoints import MetaProperties, RecoveryPoint
 from penstock.storage.errors import DirectoryRefused, StorageError
 from penstock.storage.identity import identify_directory, join_cluster
-from penstock.storage.layout import METADATA_TOPIC, Layout, layout_of
+from penstock.storage.layout import Layout, layout_of
 from penstock.storage.log import Log
 from penstock.storage.open_files import OPEN_FILES_MAX, OpenFiles
 from penstock.storage.opening import Report

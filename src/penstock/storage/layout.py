@@ -15,9 +15,6 @@ from penstock.storage import names
 from penstock.storage.errors import DirectoryRefused
 from penstock.vfs import Entry, Vfs
 
-METADATA_TOPIC = "__cluster_metadata"
-"""The metadata log is in the same directory, but the control plane opens it."""
-
 
 class Layout(NamedTuple):
     logs: str

@@ -10,6 +10,7 @@ from tests.handlers.cluster import Cluster
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TopicPartition
+from penstock.base.internal_topics import TRANSACTIONS_TOPIC
 from penstock.base.promise import Promise
 from penstock.coordinator.transactions.requests import (
     AddPartitions,
@@ -17,7 +18,6 @@ from penstock.coordinator.transactions.requests import (
     VerifyPartitions,
     VerifyReply,
 )
-from penstock.handlers.support.internal_topics import TRANSACTIONS_TOPIC
 from penstock.handlers.support.txn_coordinators import ask_coordinator
 from penstock.wire import Api
 

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from penstock.arrow.errors import BadOption
 from penstock.base.ids import Offset, TopicPartition
+from penstock.base.internal_topics import INTERNAL_TOPICS, METADATA_TOPIC
 from penstock.storage import checkpoints as ck
 from penstock.storage import names
 from penstock.storage.checkpoint_reader import read_saved_offsets
@@ -17,10 +18,8 @@ from penstock.storage.errors import BadCheckpoint
 from penstock.storage.layout import is_log, is_log_directory
 from penstock.vfs import Vfs, read_file
 
-INTERNAL_TOPICS: Final = frozenset(
-    {"__cluster_metadata", "__consumer_offsets", "__share_group_state", "__transaction_state"}
-)
-"""Internal topics; read only if they are named."""
+HIDDEN_TOPICS: Final = INTERNAL_TOPICS | {METADATA_TOPIC}
+"""Read only if they are named."""
 
 
 class LogLocation(NamedTuple):

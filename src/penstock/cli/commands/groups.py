@@ -5,7 +5,8 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from penstock.base.errors import ErrorCode
-from penstock.base.ids import Offset, TopicPartition
+from penstock.base.ids import INT64_MAX, Offset, TopicPartition
+from penstock.base.internal_topics import OFFSETS_TOPIC
 from penstock.cli.command_group import command_group
 from penstock.cli.connecting import ClientConfigFile, Server, confirm, connected
 from penstock.cli.main import EXIT_CANNOT
@@ -20,7 +21,6 @@ from penstock.client.group_offsets import Committed, delete_offsets, fetch_offse
 from penstock.client.groups import unlisted_partitions
 from penstock.client.offsets import EARLIEST
 from penstock.client.settings import ClientSettings
-from penstock.coordinator.transactions.requests import GROUP_TOPIC
 
 app = command_group(
     """List, describe, reset and delete consumer groups.
@@ -39,7 +39,6 @@ Topics = Annotated[
         "--topic", "-t", metavar="TOPIC[:P,...]", help="A topic, or some of its partitions; repeatable."
     ),
 ]
-INT64_MAX = 2**63 - 1
 
 
 COORDINATOR_MS_MAX = 10_000
@@ -260,7 +259,7 @@ def _report_unlisted(cluster: Cluster) -> int:
     numbers = ", ".join(str(each) for each in found.partitions)
     codes = ", ".join(dict.fromkeys(each.name for each in found.partitions.values()))
     complain(
-        f"groups of {len(found.partitions)} of {found.of} partitions of {GROUP_TOPIC} cannot be listed "
+        f"groups of {len(found.partitions)} of {found.of} partitions of {OFFSETS_TOPIC} cannot be listed "
         f"({numbers}): {codes}. The broker's log says why"
     )
     return EXIT_CANNOT

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.base.ids import TopicPartition
+from penstock.base.ids import INT64_MAX, TopicPartition
 from penstock.cli.command_group import command_group
 from penstock.cli.connecting import ClientConfigFile, Server, confirm, connected
 from penstock.cli.main import EXIT_CANNOT
@@ -28,7 +28,6 @@ app = command_group(
     penstock transactions abort billing-1
     """
 )
-INT64_MAX = 2**63 - 1
 
 
 @app.command("list")

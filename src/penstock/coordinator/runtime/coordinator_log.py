@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.ids import Offset, TimestampMs
+from penstock.base.ids import NEVER_MS, Offset, TimestampMs
 from penstock.base.world import Timer, World
 from penstock.coordinator.runtime.write_timeouts import Done, Overdue, WriteTimeouts
 from penstock.records import RecordBatch, build_batch, iter_batches
@@ -66,7 +66,7 @@ class _Write:
     """A `DelayedProduce`: a batch, and its callbacks."""
 
     acks = ALL_IN_SYNC
-    deadline_ms: TimestampMs = 2**63 - 1
+    deadline_ms: TimestampMs = NEVER_MS
     """Never: the coordinator's state depends on whether the batch is committed."""
 
     def __init__(self, shard: CoordinatorLog, appended: Appended, calls: list[Done]) -> None:

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TimestampMs
+from penstock.base.internal_topics import OFFSETS_TOPIC
 from penstock.base.outcome import Outcome
 from penstock.base.promise import Promise
 from penstock.base.world import World
@@ -44,8 +45,6 @@ from penstock.replica import Replicas
 from penstock.replica.deposed_leader import may_be_outdated
 
 logger = logging.getLogger(__name__)
-
-OFFSETS_TOPIC = "__consumer_offsets"
 
 
 class GroupListener(Protocol):

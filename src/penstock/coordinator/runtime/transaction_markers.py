@@ -13,9 +13,10 @@ from typing import Any, Final
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TopicPartition
+from penstock.base.internal_topics import OFFSETS_TOPIC
 from penstock.base.promise import Promise
 from penstock.base.world import World
-from penstock.coordinator.runtime.group_service import OFFSETS_TOPIC, GroupCoordinatorService
+from penstock.coordinator.runtime.group_service import GroupCoordinatorService
 from penstock.coordinator.transactions.requests import Markers
 from penstock.coordinator.transactions.state import EPOCH_BUMP_VERSION
 from penstock.metadata.image import ClusterImage

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import ProducerId, TimestampMs, TopicPartition
+from penstock.base.internal_topics import TRANSACTIONS_TOPIC
 from penstock.base.promise import Promise
 from penstock.base.world import World
 from penstock.coordinator.runtime.coordinator_log import CoordinatorLog
@@ -39,8 +40,6 @@ from penstock.metadata.image import ClusterImage
 from penstock.records import RecordBatch
 from penstock.replica import Replicas
 from penstock.replica.deposed_leader import may_be_outdated
-
-TRANSACTIONS_TOPIC = "__transaction_state"
 
 
 class ProducerIdSource(Protocol):

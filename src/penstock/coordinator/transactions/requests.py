@@ -17,10 +17,9 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from penstock.base.errors import ErrorCode
 from penstock.base.hashing import partition_for
 from penstock.base.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerId, TimestampMs, TopicPartition
+from penstock.base.internal_topics import OFFSETS_TOPIC
 
 from .state import Partitions
-
-GROUP_TOPIC: Final = "__consumer_offsets"
 
 
 class ProducerEpoch(NamedTuple):
@@ -66,7 +65,7 @@ def add_offsets(
     transactional_id: str, producer: ProducerEpoch, group_id: str, offsets_partitions: int
 ) -> AddPartitions:
     """AddOffsetsToTxn: the transaction also writes to the partition that keeps the group's offsets."""
-    kept_by = TopicPartition(GROUP_TOPIC, partition_for(group_id, offsets_partitions))
+    kept_by = TopicPartition(OFFSETS_TOPIC, partition_for(group_id, offsets_partitions))
     return AddPartitions(transactional_id, producer, frozenset({kept_by}))
 
 

@@ -13,6 +13,7 @@ from msgspec import Meta
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset, TimestampMs, TopicPartition
+from penstock.base.internal_topics import OFFSETS_TOPIC
 from penstock.base.steps import Steps, next_tick
 from penstock.coordinator.groups.consumer_protocol import PROTOCOL_TYPE, read_assignment, read_topics
 from penstock.coordinator.groups.requests import (
@@ -42,7 +43,6 @@ from penstock.gateway.shared.ranges import RangeQuery, resolve
 from penstock.gateway.shared.topics import find_topic
 from penstock.handlers.consumer_groups import is_enabled
 from penstock.handlers.support.context import Context
-from penstock.handlers.support.internal_topics import OFFSETS_TOPIC
 from penstock.metadata.acls import AclResourceType, Operation
 from penstock.records.structs import CorruptStruct
 

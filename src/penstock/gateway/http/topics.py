@@ -8,6 +8,7 @@ from msgspec import Meta
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import uuid_text
+from penstock.base.internal_topics import INTERNAL_TOPICS
 from penstock.base.steps import Steps, next_tick
 from penstock.gateway.http.protocol.errors import topic_error
 from penstock.gateway.http.protocol.messages import HttpError, Query, Request, Response, Routes, json
@@ -19,7 +20,6 @@ from penstock.gateway.peer_rpc.service import bounds_of
 from penstock.gateway.shared.controller_call import allow, check, decide
 from penstock.gateway.shared.topics import find_topic
 from penstock.handlers.support.context import Context
-from penstock.handlers.support.internal_topics import INTERNAL_TOPICS
 from penstock.metadata.acls import AclResourceType, Operation
 from penstock.metadata.configs import broker_setting
 from penstock.metadata.controller.requests import (

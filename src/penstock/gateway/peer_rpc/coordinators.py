@@ -5,13 +5,13 @@ from typing import Any, TypeVar
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.hashing import partition_for
+from penstock.base.internal_topics import OFFSETS_TOPIC
 from penstock.base.promise import Promise
 from penstock.base.steps import Steps, sleep
 from penstock.coordinator.groups.requests import ListedGroup, ListGroups, ListReply, Request, refusal
 from penstock.gateway.peer_rpc.client import peer_rpc_of
 from penstock.gateway.peer_rpc.retry import RETRY_MS, RETRY_MS_MAX, is_alone, retry_while_moving
 from penstock.handlers.support.context import Context, Session
-from penstock.handlers.support.internal_topics import OFFSETS_TOPIC
 
 T = TypeVar("T")
 

@@ -4,10 +4,10 @@ from typing import NamedTuple
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset, TimestampMs
+from penstock.base.internal_topics import INTERNAL_TOPICS
 from penstock.base.promise import Promise
 from penstock.gateway.idempotency import HEADER, IDEMPOTENCY_KEY_BYTES_MAX
 from penstock.handlers.support.context import Context
-from penstock.handlers.support.internal_topics import INTERNAL_TOPICS
 from penstock.records.builder import Headers
 from penstock.replica import ALL_IN_SYNC, Partition
 from penstock.storage import Appended

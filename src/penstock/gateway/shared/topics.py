@@ -1,10 +1,11 @@
 """Topics by name, created on first use if allowed."""
 
 from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.internal_topics import INTERNAL_TOPICS, OFFSETS_TOPIC
 from penstock.base.steps import Steps
 from penstock.gateway.shared.controller_call import check, decide
+from penstock.handlers.support.automatic_topics import automatic_topic
 from penstock.handlers.support.context import Context
-from penstock.handlers.support.internal_topics import INTERNAL_TOPICS, OFFSETS_TOPIC, automatic_topic
 from penstock.metadata.configs import broker_flag
 from penstock.metadata.controller.requests import CreateTopics, NewTopic
 from penstock.metadata.controller.topics import check_name

@@ -7,8 +7,7 @@ A controller serves requests between replicas of the metadata log, of brokers to
 a controller does not.
 """
 
-from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from penstock.handlers import (
     acls,
@@ -41,10 +40,7 @@ from penstock.handlers import list_offsets as offsets
 from penstock.handlers import raft_voters as voters
 from penstock.wire import CONTROLLER_APIS, KAFKA_RANGES, Api, VersionRange
 
-from .context import Call, Context
-
-Handler: TypeAlias = Callable[[Context, Call], Any]
-"""Returns the response, or a `Promise` of it."""
+from .context import Handler
 
 _MODULES = (
     metadata,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import IPv6Address
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from penstock.base.client_memory import ClientMemory
 from penstock.base.metrics import Metrics
@@ -274,3 +274,7 @@ class Context:
             if each.name == session.listener:
                 return Endpoint(each.host, each.port)
         return None
+
+
+Handler: TypeAlias = Callable[[Context, Call], Any]
+"""Returns the response, or a `Promise` of it."""

@@ -24,9 +24,9 @@ from penstock.base.steps import Steps, next_tick
 from penstock.handlers.fetch import fetch
 from penstock.handlers.produce import produce
 from penstock.handlers.raft import fetch_metadata
-from penstock.handlers.support.api_table import SERVED, SERVED_BY_CONTROLLERS, Handler, Table
+from penstock.handlers.support.api_table import SERVED, SERVED_BY_CONTROLLERS, Table
 from penstock.handlers.support.commit_fast_path import CommitFastPath
-from penstock.handlers.support.context import Call, Context, Session
+from penstock.handlers.support.context import Call, Context, Handler, Session
 from penstock.handlers.support.error_counts import count_errors
 from penstock.handlers.support.refusal_log import Refusals
 from penstock.handlers.support.replies import NO_REPLY, Reply

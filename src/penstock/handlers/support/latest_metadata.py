@@ -10,9 +10,9 @@ once, and the next question is sent a second later.
 from typing import Any, Final
 
 from penstock.base.errors import KafkaError
+from penstock.base.internal_topics import METADATA_TOPIC
 from penstock.base.promise import Promise
 from penstock.base.steps import Steps, in_time
-from penstock.metadata.controller.topics import METADATA_TOPIC
 from penstock.wire import Api
 from penstock.wire.request import Request, through_kio
 

@@ -1,8 +1,8 @@
 """Whether a producer may write to a partition, and the error of a rejected batch."""
 
 from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.internal_topics import INTERNAL_TOPICS
 from penstock.handlers.support.context import Context, Session
-from penstock.handlers.support.internal_topics import INTERNAL_TOPICS
 from penstock.metadata.acls import AclResourceType, Operation
 from penstock.replica import ALL_IN_SYNC, Partition
 from penstock.replica.deposed_leader import retriable_if_deposed

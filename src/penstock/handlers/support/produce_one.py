@@ -4,6 +4,7 @@
 """
 
 from penstock.base.errors import KafkaError
+from penstock.base.ids import INT64_MAX
 from penstock.base.promise import HoldingPromise, Promise
 from penstock.handlers.support.context import Context, Session
 from penstock.handlers.support.deferred_batches import DeferredBatch, check_verified
@@ -27,7 +28,7 @@ from penstock.replica import Partition
 from penstock.storage import Appended, NeedsInspection
 from penstock.wire import ProduceRequest, TopicKey, produce_reply_one
 
-NEVER_FLUSHED = 2**63 - 1
+NEVER_FLUSHED = INT64_MAX
 """`flush.messages` of a log whose records need no sync before they are acknowledged."""
 
 

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from penstock.base.errors import KafkaError
-from penstock.base.ids import Offset, TimestampMs
+from penstock.base.ids import NEVER_MS, Offset, TimestampMs
 from penstock.base.metrics import Meter
 from penstock.base.promise import Promise
 from penstock.handlers.support.context import Session
@@ -20,9 +20,6 @@ from penstock.wire import (
     produce_reply,
     produce_reply_one,
 )
-
-_NEVER_MS: TimestampMs = 2**63 - 1
-"""The deadline of a batch with acks=0."""
 
 Reply = list[Piece]
 
@@ -112,7 +109,7 @@ class Unanswered:
         self.session = session
         self.appended = appended
         self.acks = 0
-        self.deadline_ms = _NEVER_MS
+        self.deadline_ms = NEVER_MS
 
     def settle(self, error: KafkaError | None) -> None:
         if error is not None:

@@ -16,7 +16,7 @@ from penstock.base.promise import HoldingPromise, Promise
 from penstock.base.steps import Steps, next_tick
 from penstock.wire import Api
 
-from .context import Call, Context
+from .context import Call, Context, Handler
 from .waiting import all_of, run
 
 SLICE_ITEMS: Final = 100
@@ -81,8 +81,6 @@ SPLITS: Final[dict[Api, Split]] = {
     Api.ALTER_PARTITION_REASSIGNMENTS: Split(_PARTITIONS, Rows("responses", "partitions"), _name),
     Api.DESCRIBE_TRANSACTIONS: Split(Rows("transactional_ids"), Rows("transaction_states")),
 }
-
-Handler = Callable[[Context, Call], Any]
 
 
 def slices_of(api: Api, message: Any) -> list[Any] | None:

@@ -10,13 +10,13 @@ from typing import Any, Final
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TopicPartition
+from penstock.base.internal_topics import TRANSACTIONS_TOPIC
 from penstock.base.promise import Promise
 from penstock.coordinator.transactions.requests import AddPartitions, VerifyPartitions, VerifyReply
 from penstock.wire import Api
 from penstock.wire.request import Request, through_kio
 
 from .context import Context
-from .internal_topics import TRANSACTIONS_TOPIC
 
 _BY_BROKERS: Final = 4
 """The lowest version of AddPartitionsToTxn between brokers."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Uuid, random_uuid, uuid_text
+from penstock.base.internal_topics import METADATA_TOPIC
 from penstock.base.outcome import Outcome
 from penstock.metadata import records as s
 from penstock.metadata.configs import broker_flag, broker_setting
@@ -43,7 +44,6 @@ from .view import ControllerView
 NAME_LENGTH_MAX = 249
 """A file name's 255 characters, less a dash and five digits for the partition."""
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
-METADATA_TOPIC = "__cluster_metadata"
 PARTITIONS_MAX = 10_000
 """Limit of one request, as in Kafka: a larger batch would take the quorum too long."""
 

@@ -5,6 +5,7 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from penstock.base.ids import LeaderEpoch, Offset, TopicPartition
+from penstock.base.internal_topics import METADATA_TOPIC
 from penstock.metadata.image import ClusterImage
 from penstock.sim.checkers.history import Audited, ReplicaRead
 from penstock.sim.checkers.records import Rules
@@ -15,7 +16,7 @@ from penstock.storage.check import check_directory
 from penstock.storage.checkpoints import decode_partition_metadata
 from penstock.storage.errors import BadCheckpoint
 from penstock.storage.findings import Tally, read_through
-from penstock.storage.layout import METADATA_TOPIC, layout_of
+from penstock.storage.layout import layout_of
 from penstock.vfs import Vfs, read_file
 
 DATA = "/data"

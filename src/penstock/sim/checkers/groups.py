@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from penstock.base.hashing import partition_for
 from penstock.base.ids import TopicPartition
-from penstock.coordinator.runtime.group_service import OFFSETS_TOPIC
+from penstock.base.internal_topics import OFFSETS_TOPIC
 from penstock.sim.checkers.history import (
     CoordinatorLoaded,
     CoordinatorUnloaded,

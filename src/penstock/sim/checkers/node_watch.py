@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from penstock.base.ids import LeaderEpoch, Offset, TopicPartition, Uuid
+from penstock.base.internal_topics import OFFSETS_TOPIC
 from penstock.base.world import World
-from penstock.coordinator.runtime.group_service import OFFSETS_TOPIC, GroupShard
+from penstock.coordinator.runtime.group_service import GroupShard
 from penstock.metadata.image import ClusterImage
 from penstock.metadata.records import AnyRecord
 from penstock.replica.partition import Partition

@@ -7,10 +7,10 @@ may fail, and is tried again later with the new state. Once there are three vote
 from typing import Any
 
 from penstock.base.errors import ErrorCode
+from penstock.base.internal_topics import METADATA_TOPIC
 from penstock.sim.clients import messages
 from penstock.sim.clients.client import ClientContext
 from penstock.sim.clients.operator import RandomOperator
-from penstock.storage.layout import METADATA_TOPIC
 from penstock.wire import Api
 
 PASSING = frozenset({

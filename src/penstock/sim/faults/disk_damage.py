@@ -8,9 +8,10 @@ from enum import Enum
 from fnmatch import fnmatchcase
 from random import Random
 
+from penstock.base.internal_topics import METADATA_TOPIC
 from penstock.sim.checkers.disks import DATA
 from penstock.storage import Log
-from penstock.storage.layout import METADATA_TOPIC, layout_of
+from penstock.storage.layout import layout_of
 from penstock.vfs import MemoryDisk
 from penstock.vfs.files import remove_tree
 from penstock.vfs.memory import MemoryFile

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from enum import Enum
 from random import Random
 
+from penstock.base.internal_topics import METADATA_TOPIC
 from penstock.sim.checkers.disks import DATA
 from penstock.sim.faults.metadata_loss import has_lost_metadata
 from penstock.sim.world.machine import Machine, State
@@ -20,7 +21,7 @@ from penstock.sim.world.machines import SimCluster
 from penstock.storage import checkpoints as ck
 from penstock.storage import names
 from penstock.storage.boot_marker import BOOT
-from penstock.storage.layout import METADATA_TOPIC, layout_of
+from penstock.storage.layout import layout_of
 from penstock.vfs import MemoryDisk, make_dirs_durably, read_file, remove_tree, replace_file
 
 METADATA = f"{METADATA_TOPIC}-0"

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from penstock.base.ids import Offset, TimestampMs, TopicPartition
+from penstock.base.ids import INT64_MAX, Offset, TimestampMs, TopicPartition
 from penstock.spark.errors import BadOption
 
 OffsetsJson = dict[str, dict[str, int]]
@@ -20,7 +20,6 @@ OffsetsJson = dict[str, dict[str, int]]
 START_KEY: Final = "@start"
 """The start of a stream's first batch, in its end. No topic can have this name."""
 
-_INT64_MAX = 2**63 - 1
 _PARTITION_MAX = 2**31 - 1
 _EXAMPLE_OFFSETS = '{"orders": {"0": 12, "1": -2}}'
 _EXAMPLE_TIMES = '{"orders": {"0": 1718000000000}}'
@@ -81,7 +80,7 @@ def _numbers(what: str, parsed: Any, example: str, low: int) -> dict[TopicPartit
                 raise BadOption(
                     f"{what} has a partition {partition!r} of topic {topic}, expected a number of at least 0"
                 )
-            if not _is_number(number, low, _INT64_MAX):
+            if not _is_number(number, low, INT64_MAX):
                 raise BadOption(
                     f"{what} has {_short(number)} for {topic}-{partition}, expected a whole number of at least {low}"
                 )

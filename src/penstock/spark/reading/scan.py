@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from penstock.arrow.scan.log_dirs import INTERNAL_TOPICS, LogLocation, find_logs
+from penstock.arrow.scan.log_dirs import HIDDEN_TOPICS, LogLocation, find_logs
 from penstock.arrow.scan.log_files import LogView, data_loss, with_view
 from penstock.arrow.scan.read_range import ScanRange, log, read_range
 from penstock.arrow.scan.task_ranges import SizedRange, TaskRange, count_tasks
@@ -182,13 +182,13 @@ def _choose(found: list[LogLocation], wanted: Subscription | None, path: str) ->
     """The requested partitions; named ones must exist."""
     if wanted is None:
         is_one = len(found) == 1 and path.rstrip("/").endswith(str(found[0].partition))
-        return [each for each in found if is_one or each.partition.topic not in INTERNAL_TOPICS]
+        return [each for each in found if is_one or each.partition.topic not in HIDDEN_TOPICS]
     if wanted.by is SubscriptionKind.PATTERN:
         pattern = re.compile(wanted.pattern)
         return [
             each
             for each in found
-            if each.partition.topic not in INTERNAL_TOPICS and pattern.fullmatch(each.partition.topic)
+            if each.partition.topic not in HIDDEN_TOPICS and pattern.fullmatch(each.partition.topic)
         ]
     topics = {each.partition.topic for each in found}
     partitions = {each.partition for each in found}

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from penstock.base.ids import Offset, TopicPartition
-from penstock.storage.layout import METADATA_TOPIC
+from penstock.base.internal_topics import METADATA_TOPIC, OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from penstock.vfs import Vfs
 
 from .codec import OFFSET_MAX, Codec
@@ -24,7 +24,7 @@ from .minikafka import MinikafkaCodec
 PARTITIONS_MAX = 10_000
 """Limit per topic. Missing partitions are created up to the highest number found."""
 
-OWN_TOPICS = frozenset({METADATA_TOPIC, "__consumer_offsets", "__transaction_state"})
+OWN_TOPICS = frozenset({METADATA_TOPIC, OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 """Internal topics."""
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")

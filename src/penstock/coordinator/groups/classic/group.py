@@ -271,7 +271,9 @@ class ClassicGroup:
         )
 
     def owner_of(self, topic: str, partition: int, topics: Topics) -> str | None:
-        """The member that this generation's assignment gives the partition to."""
+        """The member that this generation's assignment gives the partition to.
+
+        It names topics, so `topics` is not needed."""
         if not self.is_of_consumers:
             return None
         for member in self.members.values():

@@ -9,10 +9,10 @@ from typing import Any, Final
 import msgspec
 
 from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.internal_topics import INTERNAL_TOPICS
 from penstock.gateway.http.protocol.messages import HttpError, Response
 from penstock.gateway.http.protocol.parameters import is_topic_name
 from penstock.gateway.peer_rpc.messages import Conflict
-from penstock.handlers.support.internal_topics import INTERNAL_TOPICS
 
 _encode = msgspec.json.Encoder().encode
 

@@ -14,12 +14,12 @@ from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 
 from msgspec import Meta
 
+from penstock.base.ids import INT64_MAX
 from penstock.base.settings import BadSetting
 from penstock.gateway.http.protocol.messages import HttpError
 from penstock.gateway.http.protocol.parameters import one_of, whole_numbers
 from penstock.metadata.config_table import (
     BROKER_SETTINGS,
-    INT64_MAX,
     TOPIC_SETTINGS,
     ConfigType,
     Mode,

@@ -1,14 +1,9 @@
-"""Internal topics, and how topics are created on first use."""
+"""Topics that are created on first use."""
 
+from penstock.base.internal_topics import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTIONS_TOPIC
 from penstock.metadata.configs import BrokerSettings, broker_setting
 from penstock.metadata.controller.requests import NewTopic
 from penstock.metadata.image import ClusterImage
-
-OFFSETS_TOPIC = "__consumer_offsets"
-TRANSACTIONS_TOPIC = "__transaction_state"
-SHARE_STATE_TOPIC = "__share_group_state"
-
-INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, SHARE_STATE_TOPIC})
 
 _PREFIXES = {OFFSETS_TOPIC: "offsets.topic", TRANSACTIONS_TOPIC: "transaction.state.log"}
 """Prefixes of the broker settings for each topic."""
