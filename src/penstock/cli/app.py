@@ -24,6 +24,11 @@ class Root(LazyGroup):
         "transactions": LazyCommand("transactions:app", "List, describe and abort transactions"),
         "configs": LazyCommand("configs:app", "Show and change settings of topics and brokers"),
         "acls": LazyCommand("acls:app", "List, change and explain ACLs"),
+        "users": LazyCommand(
+            "users:app",
+            "List, add and remove users, set their passwords, and explain what they can do",
+        ),
+        "tokens": LazyCommand("tokens:app", "List, create, renew and expire delegation tokens"),
         "reassign": LazyCommand("reassign:app", "Move partitions to other brokers"),
         "quorum": LazyCommand("quorum:app", "Show and change the quorum of controllers"),
         "pipeline": LazyCommand("pipeline:app", "Run, check and watch pipelines on Spark"),

@@ -189,7 +189,7 @@ class Broker:
         self.take_ports()
         wanted = {"kafka": self.port, **self._ports}
         try:
-            settings = self.settings | self._security_settings()
+            settings = self._security_settings() | self.settings
             config = config_from(
                 self.data, settings, **{door: f"{HOST}:{port}" for door, port in wanted.items()}
             )
