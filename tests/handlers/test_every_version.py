@@ -1,5 +1,6 @@
 """Every administrative API in every version that is served: asked over the wire, answered so that it can be read."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,15 +9,11 @@ from tests.handlers.cluster import Cluster
 
 from penstock.base.errors import ErrorCode as Code
 from penstock.base.errors import KafkaError
-from penstock.handlers import (
-    cluster as cluster_handlers,
-)
-from penstock.handlers import config_changes, configs, features, metadata, producer_ids, reassignments, topics
-from penstock.handlers import describe_topic_partitions as topic_partitions
 from penstock.handlers.support.api_table import SERVED
 from penstock.metadata.acls import AclResourceType, Operation
 from penstock.metadata.versions import METADATA_VERSION_LATEST
 from penstock.wire import KAFKA_RANGES, Api
+from penstock.wire.catalogue import BROKER_APIS
 
 REQUESTS: dict[Api, dict[str, Any]] = {
     Api.METADATA: {
@@ -122,20 +119,56 @@ EVERY_VERSION = [
 ]
 
 
-def test_every_administrative_api_is_asked_for() -> None:
-    modules = (
-        cluster_handlers,
-        config_changes,
-        configs,
-        features,
-        metadata,
-        producer_ids,
-        reassignments,
-        topic_partitions,
-        topics,
-    )
-    assert {api for module in modules for api in module.HANDLERS} == set(REQUESTS)
+TESTED_IN = {
+    "handlers/test_acls.py": {Api.DESCRIBE_ACLS, Api.CREATE_ACLS, Api.DELETE_ACLS},
+    "handlers/test_find_coordinator.py": {Api.FIND_COORDINATOR},
+    "handlers/test_group_versions.py": {
+        Api.JOIN_GROUP,
+        Api.SYNC_GROUP,
+        Api.HEARTBEAT,
+        Api.LEAVE_GROUP,
+        Api.OFFSET_COMMIT,
+        Api.OFFSET_FETCH,
+        Api.OFFSET_DELETE,
+        Api.LIST_GROUPS,
+        Api.DESCRIBE_GROUPS,
+        Api.DELETE_GROUPS,
+        Api.CONSUMER_GROUP_HEARTBEAT,
+        Api.CONSUMER_GROUP_DESCRIBE,
+    },
+    "handlers/test_list_offsets.py": {Api.LIST_OFFSETS, Api.OFFSET_FOR_LEADER_EPOCH},
+    "handlers/test_log_admin.py": {Api.DELETE_RECORDS, Api.DESCRIBE_LOG_DIRS, Api.DESCRIBE_PRODUCERS},
+    "handlers/test_raft.py": {Api.ADD_RAFT_VOTER, Api.REMOVE_RAFT_VOTER},
+    "handlers/test_scram_users.py": {Api.DESCRIBE_USER_SCRAM_CREDENTIALS, Api.ALTER_USER_SCRAM_CREDENTIALS},
+    "handlers/test_transactions.py": {
+        Api.ADD_PARTITIONS_TO_TXN,
+        Api.ADD_OFFSETS_TO_TXN,
+        Api.TXN_OFFSET_COMMIT,
+        Api.END_TXN,
+        Api.WRITE_TXN_MARKERS,
+        Api.LIST_TRANSACTIONS,
+        Api.DESCRIBE_TRANSACTIONS,
+    },
+    "gateway/peer_rpc/test_service.py": {Api.ENVELOPE},
+    "server/test_delegation_tokens.py": {
+        Api.CREATE_DELEGATION_TOKEN,
+        Api.RENEW_DELEGATION_TOKEN,
+        Api.EXPIRE_DELEGATION_TOKEN,
+        Api.DESCRIBE_DELEGATION_TOKEN,
+    },
+    "server/test_sasl.py": {Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE},
+}
+"""APIs that other modules test, because they need coordinators, records or log-ins."""
+
+
+def test_every_api_has_a_request_here_or_is_tested_elsewhere() -> None:
+    elsewhere = [api for apis in TESTED_IN.values() for api in apis]
+    assert sorted([*REQUESTS, *elsewhere]) == sorted(SERVED)
     assert all(SERVED[api][0] == KAFKA_RANGES[api] for api in SERVED)
+    assert set(SERVED) - BROKER_APIS == {Api.ENVELOPE}  # between the gateways of brokers
+    for path, apis in TESTED_IN.items():
+        source = (Path(__file__).parents[1] / path).read_text()
+        assert not [api.name for api in apis if f"Api.{api.name}" not in source]
 
 
 @pytest.mark.parametrize(
