@@ -155,10 +155,8 @@ def known_offsets(
     time: int = LATEST,
     on_error: Callable[[Exception], None] = lambda _: None,
 ) -> dict[TopicPartition, Offset]:
-    """Where partitions end, or an offset by another time: of those that are there and have a leader.
-
-    A group may have committed for a topic that was deleted since, and a leader may be away: neither keeps the rest
-    from being answer.
+    """The log ends of partitions, or their offsets at another `time`. Leaves out partitions without a leader, and
+    topics that do not exist: a group may have committed offsets for a topic that was deleted since.
     """
     wanted = list(partitions)
     cluster.refresh({each.topic for each in wanted})

@@ -7,8 +7,9 @@
     replica.high.watermark.checkpoint.interval.ms    high watermarks are saved
     every ten minutes                                producers idle for `producer.id.expiration.ms` expire
 
-An interval starts when the last run ends. Nothing here holds the loop for long: syncs and removals run on threads,
-cleaning in a child process, and work over thousands of logs is divided over many ticks. A failure is logged, and the
+An interval starts when the last run ends. Nothing here holds the loop for long: checkpoints are synced and files are
+removed on threads, and logs are cleaned in a child process. Deletion markers are synced on the loop, SEGMENTS_PER_TICK
+at a time, and work over thousands of logs is divided over many ticks. A failure is logged, and the
 work is tried again at the next interval.
 """
 

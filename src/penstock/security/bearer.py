@@ -1,6 +1,6 @@
-"""Bearer tokens: what a log-in with OAUTHBEARER, or HTTP's `Authorization: Bearer`, learns from a token.
+"""Bearer tokens: the principal, scopes and expiry that a valid token contains.
 
-`TokenValidator` is the seam between the doors and the rules of tokens. `jwt` and `unsecured_jws` implement it.
+Log-ins with a token call a `TokenValidator`; `jwt` and `unsecured_jws` implement it.
 """
 
 from dataclasses import dataclass

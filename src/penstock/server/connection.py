@@ -40,11 +40,11 @@ _UNPACK_LENGTH = INT32.unpack_from
 OPEN_REQUESTS_MAX = 1000
 """Open requests per connection; clients have 5 to 1,000 in flight."""
 
-LOGIN_PARTIAL_BYTES_FIRST = 512
-"""The same before the client has logged in."""
-
 PARTIAL_BYTES_FIRST = 16 * 1024
 """First size of a partial frame's buffer, which grows as bytes arrive: a length field alone reserves no memory."""
+
+LOGIN_PARTIAL_BYTES_FIRST = 512
+"""The same before the client has logged in."""
 
 OUT_BYTES_MAX = 64 * 1024
 """Unsent reply bytes from which further requests are held."""

@@ -307,7 +307,7 @@ class Node:
         return make_sasl_listeners(self._config.sasl, self.context, self.token_validator, delay_ms)
 
     def token_validator(self, config: "OAuthConfig") -> "TokenValidator":
-        """What validates bearer tokens, at any door. Listeners with the same keys share them."""
+        """Validates bearer tokens. Listeners with the same keys share a validator."""
         return self._token_validators.validator(config)
 
     @cached_property

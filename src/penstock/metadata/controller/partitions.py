@@ -1,4 +1,4 @@
-"""ISR changes requested by leaders, and elections requested by operators."""
+"""ISR changes requested by leaders and by replicas with a failing disk, and elections requested by operators."""
 
 from collections import Counter
 
