@@ -1,9 +1,8 @@
-"""What consumers put into the bytes of the classic protocol: subscriptions, and assignments.
+"""Subscriptions and assignments, as consumers encode them in the classic protocol.
 
-A classic coordinator need not read them, and a group of another kind (Connect's workers) writes others. But which
-topics a live group is subscribed to says which offsets must not expire, who owns a partition is in the assignment,
-and a group that changes to the consumer protocol brings both along. Every version begins as version 0 does, so a
-later version is read as far as it is known.
+Other kinds of groups, such as Connect's workers, use other formats. The coordinator reads subscriptions to know which
+offsets must not expire, assignments to find the owner of a partition, and both when a group changes to the consumer
+protocol. Every version starts with the fields of version 0, so a later version is read as far as it is known.
 """
 
 from struct import Struct as Packing
@@ -63,7 +62,7 @@ def read_subscription(data: bytes) -> Subscription:
 
 
 def read_topics(data: bytes) -> tuple[str, ...]:
-    """The topics of a subscription, by the part that every version has."""
+    """The topics of a subscription, which every version has."""
     subscription = _read(Subscription, 0, data).value
     assert isinstance(subscription, Subscription)
     return subscription.topics
@@ -77,7 +76,7 @@ def read_version(data: bytes) -> int:
 
 
 def read_assignment(data: bytes) -> Assignment:
-    """No bytes at all is what a member has that was given nothing."""
+    """Empty bytes are an empty assignment."""
     if not data:
         return Assignment()
     assignment = _read(Assignment, ASSIGNMENT_LATEST, data).value

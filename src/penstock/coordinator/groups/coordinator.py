@@ -94,7 +94,7 @@ class GroupCoordinator:
         self._is_active = False
         """Loaded, and not unloaded since."""
         self._decided: deque[Outcome[None]] = deque()
-        """Outcomes that no request caused; `tick` returns them."""
+        """Outcomes without a request; `tick` returns them."""
         self._to_expire: deque[str] = deque()
         """Groups whose offsets are still to be checked for expiry."""
         self._handlers: dict[type[Any], Callable[[Any], Outcome[Any]]] = {

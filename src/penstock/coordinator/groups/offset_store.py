@@ -1,7 +1,7 @@
-"""The committed offsets of a coordinator's groups, and those that open transactions hold back.
+"""The committed offsets of a coordinator's groups, and the pending ones of open transactions.
 
 A consumer that processes within a transaction commits its offsets in it too (KIP-98). They are in the log at once,
-in the transaction's batches, but count only when its marker says so: until then they are pending, under the id of
+in the transaction's batches, but count only once it is committed: until then they are pending, by the id of
 their producer. Of a pending and an ordinary commit the later one in the log wins, which is what compaction keeps.
 """
 
@@ -38,7 +38,7 @@ class CommittedOffset(NamedTuple):
     """Set if the client asked for a retention time (OffsetCommit 2 to 4)."""
     topic_id: Uuid = NO_UUID
     record_offset: int = -1
-    """Where in the log it was committed."""
+    """The offset of its record in `__consumer_offsets`."""
 
     def record(self, group: str, topic: str, partition: int) -> "OffsetRecord":
         return OffsetRecord(group, topic, partition, self)
@@ -126,7 +126,7 @@ class OffsetStore:
         self._pending: dict[int, dict[tuple[str, Place], CommittedOffset]] = {}
         """By producer id."""
         self._open: dict[str, dict[Place, dict[int, None]]] = {}
-        """The producers with something pending, by group and place. Invariant: what `_pending` says, turned."""
+        """Producers with pending offsets, by group and place. Invariant: the inverse of `_pending`."""
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -154,11 +154,11 @@ class OffsetStore:
         return group in self._open
 
     def places(self, group: str) -> list[Place]:
-        """All that are committed or pending."""
+        """Groups with committed or pending offsets."""
         return list(dict.fromkeys((*self.of_group(group), *self._open.get(group, {}))))
 
     def places_of(self, places: set[Place]) -> Iterator[tuple[str, Place]]:
-        """Where any group has one of these."""
+        """Committed offsets of these partitions, of all groups."""
         for group in dict.fromkeys((*self._committed, *self._open)):
             for place in self.places(group):
                 if place in places:
@@ -197,7 +197,7 @@ class OffsetStore:
             del self._open[group]
 
     def end(self, producer_id: int, committed: bool) -> None:
-        """The marker of the producer's transaction: what it held counts from now on, or is gone."""
+        """Apply the marker of the producer's transaction: its pending offsets are committed or dropped."""
         for (group, place), offset in self._pending.pop(producer_id, {}).items():
             self._release(producer_id, group, place)
             if committed:

@@ -1,4 +1,4 @@
-"""ListGroups, DescribeGroups and ConsumerGroupDescribe: groups as others see them."""
+"""ListGroups, DescribeGroups and ConsumerGroupDescribe: groups as clients see them."""
 
 from collections.abc import Iterable, Mapping
 
@@ -52,7 +52,7 @@ def _described(state: CoordinatorState, group_id: str) -> DescribedGroup:
             member.client_id,
             member.client_host,
             member.metadata(group.protocol or "") if is_stable else b"",
-            member.assignment,  # during a rebalance too: it has that until the next one is known
+            member.assignment,  # during a rebalance too: it applies until the next one is known
         )
         for member in group.members.values()
     )
@@ -103,7 +103,7 @@ def _described_member(
 
 
 def _held(member: ConsumerMember) -> dict[Uuid, list[int]]:
-    """What the member may still read: what it has not given up yet is its own as well."""
+    """The partitions that the member owns, with those that it has not revoked yet."""
     held = {topic_id: [*partitions] for topic_id, partitions in member.assigned.items()}
     for topic_id, partitions in member.revoking.items():
         held[topic_id] = sorted({*held.get(topic_id, ()), *partitions})

@@ -1,4 +1,4 @@
-"""What each record of the topic does to a coordinator, when it is loaded and when it has just been written."""
+"""Applies records of the topic to a coordinator's state: those that it loads, and those that it has written."""
 
 from penstock.base.ids import NO_PRODUCER_ID
 
@@ -59,7 +59,7 @@ def _replay_offset(
 
 
 def _know(state: CoordinatorState, group: str) -> None:
-    """A group of which nothing but offsets is known is a simple one."""
+    """A group that has only offsets is a simple group."""
     if group not in state.groups:
         state.groups[group] = ClassicGroup(group, state_since_ms=state.now_ms)
 

@@ -1,7 +1,7 @@
-"""What a group coordinator can be asked, and what it answers: plain data, free of API versions.
+"""Requests to a group coordinator and its replies, independent of API versions.
 
-What a version changes about the behaviour, and not only about the form, is a field here. A reply carries its error
-code; `refusal` makes the reply of any request that says nothing but a code.
+Differences in behaviour between versions are fields of the requests. A reply has its error code; `refusal` makes the
+reply to any request that failed.
 """
 
 from typing import Any, NamedTuple, TypeAlias
@@ -16,7 +16,7 @@ NO_OFFSET = -1
 NO_LEADER = ""
 
 Protocols: TypeAlias = tuple[tuple[str, bytes], ...]
-"""Name and metadata, the one that the member would rather have first."""
+"""Name and metadata, in the member's order of preference."""
 
 
 # The classic protocol.
@@ -30,13 +30,13 @@ class JoinGroup(NamedTuple):
     protocols: Protocols
     session_timeout_ms: int
     rebalance_timeout_ms: int = -1
-    """-1 for the session timeout: version 0 has no other."""
+    """-1 to use the session timeout: version 0 has no such field."""
     member_id: str = NO_MEMBER_ID
     instance_id: str | None = None
     needs_member_id: bool = True
     """From version 4: a new member gets its id first, and then joins with it (KIP-394)."""
     may_skip_assignment: bool = True
-    """From version 9: the reply can tell a leader to skip the assignment (KIP-814)."""
+    """From version 9: the reply has `skip_assignment` (KIP-814)."""
 
 
 class JoinedMember(NamedTuple):
@@ -54,7 +54,7 @@ class JoinReply(NamedTuple):
     leader: str = NO_LEADER
     skip_assignment: bool = False
     members: tuple[JoinedMember, ...] = ()
-    """For the leader alone."""
+    """Filled in the leader's reply only."""
 
 
 class SyncGroup(NamedTuple):
@@ -63,8 +63,8 @@ class SyncGroup(NamedTuple):
     generation: int
     instance_id: str | None = None
     protocol_type: str | None = None
-    """Versions before 5 do not say these two. From 5 on a client must: who reads the request refuses it otherwise,
-    with INCONSISTENT_GROUP_PROTOCOL."""
+    """Versions before 5 have neither field. From version 5 on both are required: the handler rejects a request without
+    them with INCONSISTENT_GROUP_PROTOCOL."""
     protocol: str | None = None
     assignments: tuple[tuple[str, bytes], ...] = ()
 
@@ -95,7 +95,7 @@ class LeavingMember(NamedTuple):
 class LeaveGroup(NamedTuple):
     group: str
     members: tuple[LeavingMember, ...]
-    """Before version 3 it is one, and the reply's code is that one's."""
+    """Before version 3 there is one member, and the reply has its code."""
 
 
 class LeftMember(NamedTuple):
@@ -129,7 +129,7 @@ class OffsetCommit(NamedTuple):
     """Of a member of the consumer protocol, its epoch."""
     instance_id: str | None = None
     retention_ms: int = -1
-    """Versions 2 to 4 may name one."""
+    """In versions 2 to 4."""
     knows_epochs: bool = True
     """From version 9: the client understands GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH."""
 
@@ -151,7 +151,7 @@ class PartitionResult(NamedTuple):
 
 
 class PartitionsReply(NamedTuple):
-    """To OffsetCommit, TxnOffsetCommit and OffsetDelete. A code of its own means that no partition was looked at."""
+    """Reply to OffsetCommit, TxnOffsetCommit and OffsetDelete. If it has an error code, no partition was handled."""
 
     code: ErrorCode = ErrorCode.NONE
     partitions: tuple[PartitionResult, ...] = ()
@@ -167,11 +167,11 @@ class WantedOffset(NamedTuple):
 class OffsetFetch(NamedTuple):
     group: str
     partitions: tuple[WantedOffset, ...] | None
-    """None for all that the group has."""
+    """None for all offsets of the group."""
     member_id: str | None = None
     member_epoch: int = -1
     require_stable: bool = False
-    """Do not tell an offset that an open transaction may be about to move (KIP-447)."""
+    """Return UNSTABLE_OFFSET_COMMIT for offsets that an open transaction has pending (KIP-447)."""
 
 
 class FetchedOffset(NamedTuple):
@@ -194,17 +194,17 @@ class OffsetDelete(NamedTuple):
 
 
 class ForgetPartitions(NamedTuple):
-    """The partitions are deleted: their offsets go from every group."""
+    """The partitions are deleted: delete their offsets in every group."""
 
     partitions: tuple[tuple[str, int], ...]
 
 
-# Groups, from outside.
+# Administration of groups.
 
 
 class ListGroups(NamedTuple):
     states: frozenset[str] = frozenset()
-    """In small letters, as the next; empty for all."""
+    """In lower case, as the next one; empty for all."""
     types: frozenset[str] = frozenset()
 
 
@@ -274,19 +274,19 @@ class ConsumerGroupHeartbeat(NamedTuple):
     group: str
     member_id: str
     member_epoch: int
-    """0 joins, -1 leaves, -2 leaves for a while: a static member that will be back."""
+    """0 joins, -1 leaves, -2: a static member leaves and will return."""
     client_id: str
     client_host: str
     instance_id: str | None = None
     rack_id: str | None = None
     rebalance_timeout_ms: int = -1
     subscribed_names: tuple[str, ...] | None = None
-    """None, as in the next ones, where nothing has changed since the last heartbeat."""
+    """None, here and below, if unchanged since the last heartbeat."""
     subscribed_regex: str | None = None
     assignor: str | None = None
     owned: Partitions | None = None
     needs_member_id: bool = False
-    """Version 0: a member that joins may leave it to the coordinator to name it (KIP-1082)."""
+    """In version 0 the coordinator may generate the member id (KIP-1082)."""
 
 
 class ConsumerHeartbeatReply(NamedTuple):
@@ -375,7 +375,7 @@ _REPLIES: dict[type[Any], type[Any]] = {
 
 
 def refusal(request: Request, code: ErrorCode, message: str | None = None) -> Any:
-    """The reply to a request that was not done, whatever it was."""
+    """The reply to any request that failed."""
     if isinstance(request, JoinGroup):
         return JoinReply(code, request.member_id)
     if isinstance(request, ConsumerGroupHeartbeat):
@@ -405,6 +405,6 @@ def write_refusal(request: Request, code: ErrorCode) -> Any:
     """The reply to a request whose records, or earlier ones that it depends on, were not written in time."""
     error = write_error(code)
     if error is ErrorCode.COORDINATOR_NOT_AVAILABLE and isinstance(request, OffsetFetch):
-        # Consumers before 3.9 would not ask again. Kafka does the same.
+        # Consumers before 3.9 would not retry otherwise. Kafka does the same.
         error = ErrorCode.NOT_COORDINATOR
     return refusal(request, error)

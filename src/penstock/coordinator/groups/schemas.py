@@ -1,17 +1,16 @@
-"""Kafka's records of `__consumer_offsets`: what groups and committed offsets are, as bytes.
+"""Kafka's records of `__consumer_offsets`: groups and committed offsets.
 
 A record's key begins with its type (two bytes), its value with the value's version (two bytes); the rest are
-Kafka 4.3's own schemas. Keys have one version each and are not flexible, so that compaction finds the same bytes
-for the same thing for ever. A value of None is a tombstone: what the key names is gone.
+Kafka 4.3's own schemas. Keys have one version each and are not flexible, so that the same
+key always has the same bytes, as compaction requires. A value of None is a tombstone.
 
-    0  a committed offset, as it was before 0.8.3     5  a member of a consumer group: subscription
+    0  a committed offset, before Kafka 0.8.3         5  a member of a consumer group: subscription
     1  a committed offset                             6  the epoch of a consumer group's target
-    2  a classic group, all of its members            7  what a member is to have
-    3  a consumer group (KIP-848): its epoch          8  what a member has, or is still to give up
-    4  the topics of one, before Kafka 4.1           16  the topics that a regular expression matched
+    2  a classic group, all of its members            7  a member's target assignment
+    3  a consumer group (KIP-848): its epoch          8  a member's current assignment
+    4  its topics, before Kafka 4.1                  16  the topics that a regular expression matched
 
-Share and streams groups have types of their own here, which are not acted on: such a record stays in the log, and
-is passed over when it is read.
+Records of share and streams groups have other types. They stay in the log, and are ignored when it is read.
 """
 
 from functools import lru_cache
@@ -41,13 +40,13 @@ _OFFSET = Packing(">hqiBqB")
 """A committed offset, version 4, without text: version, offset, leader epoch, an empty text, time, number of tags."""
 _TOPIC_ID_TAG = bytes((0, 16))
 _NEVER = 2**15
-"""No version is this high: what is flexible since it never is."""
+"""Above every version: a schema that is flexible from this version on is never flexible."""
 
 
 class Value(Struct):
     LATEST: ClassVar[int] = 0
     version: int = 0
-    """The version that it is written in; the default is the one that Kafka 4.3 writes."""
+    """The version that is written; by default that of Kafka 4.3."""
 
 
 class Key(Struct):
@@ -80,7 +79,7 @@ class OffsetCommitValue(Value):
     metadata: str = wire(STRING)
     commit_timestamp: int = wire(INT64)
     expire_timestamp: int = wire(INT64, -1, since=1, until=1)
-    """Only where the client named a retention of its own, in OffsetCommit 2 to 4; Kafka then writes version 1."""
+    """Set only if the client sent a retention time, in OffsetCommit 2 to 4; Kafka then writes version 1."""
     topic_id: Uuid = wire(UUID, since=4, tag=0)
 
 
@@ -178,7 +177,7 @@ class ConsumerGroupMemberMetadataValue(Value):
     classic_member_metadata: ClassicMemberMetadata | None = wire(
         struct(ClassicMemberMetadata), tag=0, nullable=True
     )
-    """None for a member that speaks the consumer protocol. Kafka's default is an empty one, so None is written."""
+    """None for a member of the consumer protocol. Kafka's default is an empty struct, so None is written."""
 
 
 class ConsumerGroupMemberMetadataKey(Key):
@@ -219,7 +218,7 @@ class TopicPartitions(Struct):
     topic_id: Uuid = wire(UUID)
     partitions: tuple[int, ...] = wire(array(INT32))
     assignment_epochs: tuple[int, ...] | None = wire(array(INT32), tag=0, nullable=True)
-    """Since when each of the partitions is the member's: what fences late commits. Of the same length, or none."""
+    """The epoch at which the member got each partition, which fences late commits. Of the same length, or empty."""
 
 
 class ConsumerGroupCurrentMemberAssignmentValue(Value):
@@ -240,7 +239,7 @@ class ConsumerGroupCurrentMemberAssignmentKey(Key):
 class ConsumerGroupRegularExpressionValue(Value):
     topics: tuple[str, ...] = wire(array(STRING))
     regex_version: int = wire(INT64)
-    """The metadata that it was resolved against."""
+    """Version of the metadata that it was matched against."""
     timestamp: int = wire(INT64)
 
 
@@ -255,7 +254,7 @@ KEYS: dict[int, type[Key]] = {kind.TYPE: kind for kind in Key.__subclasses__()}
 
 
 class GroupRecord(NamedTuple):
-    """One record of the topic; a value of None takes away what the key names."""
+    """One record of the topic; a value of None is a tombstone."""
 
     key: Key
     value: Value | None
@@ -311,17 +310,17 @@ def _encode_value(value: Value) -> bytes:
 
 
 def plain_offset(offset: int, leader_epoch: int, commit_ms: int, topic_id: Uuid) -> bytes:
-    """What nearly every value of the topic is, written by hand: a tenth of the time."""
+    """Nearly all values of the topic; encoded by hand, which takes a tenth of the time."""
     if topic_id == NO_UUID:
         return _OFFSET.pack(4, offset, leader_epoch, 1, commit_ms, 0)
     return _OFFSET.pack(4, offset, leader_epoch, 1, commit_ms, 1) + _TOPIC_ID_TAG + topic_id
 
 
 def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
-    """The record, or None for one of a type that is not acted on here.
+    """The record, or None if its type is ignored here.
 
-    Bytes that are not a record of Kafka's raise CorruptStruct, and so does a known record of an unknown version:
-    a coordinator that passed over it would forget what it says.
+    Raises CorruptStruct for bytes that are not one of Kafka's records, and for an unknown version of a known record: a
+    coordinator that ignored it would lose state.
     """
     if len(key) < _INT16.size:
         raise CorruptStruct(f"a key has {len(key)} bytes, too few for a type")

@@ -12,22 +12,22 @@ class GroupSettings:
     """Kafka's settings of groups and offsets, with Kafka's defaults."""
 
     session_timeout_ms_min: int = 6_000
-    """`group.min.session.timeout.ms`: of classic members, as the next ones."""
+    """`group.min.session.timeout.ms`; this one and the next are for classic members."""
     session_timeout_ms_max: int = 1_800_000
     initial_rebalance_delay_ms: int = 3_000
-    """How long the first member of a group waits for others; each that comes in that time prolongs it once."""
+    """How long the first member of a group waits for others; each member that joins meanwhile extends it once."""
     size_max: int = 2**31 - 1
     """`group.max.size`."""
     new_member_join_timeout_ms: int = 300_000
-    """How long a join may wait that gave no member id: its client cannot send heartbeats yet. Fixed in Kafka too."""
+    """How long a join without a member id may wait: its client cannot send heartbeats yet. Fixed in Kafka too."""
     offset_metadata_bytes_max: int = 4_096
-    """`offset.metadata.max.bytes`. Kafka counts the characters of the text, and so does this."""
+    """`offset.metadata.max.bytes`; counted in characters, as in Kafka."""
     offsets_retention_ms: int = 10_080 * MINUTE_MS
     """`offsets.retention.minutes`."""
     offsets_check_interval_ms: int = 600_000
     """`offsets.retention.check.interval.ms`."""
     consumer_session_timeout_ms: int = 45_000
-    """`group.consumer.session.timeout.ms`: of members of the consumer protocol (KIP-848), as the rest."""
+    """`group.consumer.session.timeout.ms`; this one and the rest are for the consumer protocol (KIP-848)."""
     consumer_heartbeat_interval_ms: int = 5_000
     consumer_size_max: int = 2**31 - 1
     consumer_assignors: tuple[str, ...] = ("uniform", "range")
@@ -49,16 +49,16 @@ class Topic(Protocol):
     @property
     def partitions(self) -> int: ...
     def racks(self, partition: int) -> frozenset[str]:
-        """Where the partition has replicas; empty where racks are not known."""
+        """Racks of the partition's replicas; empty if unknown."""
         ...
 
 
 class Topics(Protocol):
-    """The cluster's topics at one moment, as the coordinator asks for them."""
+    """The cluster's topics at one metadata version."""
 
     @property
     def version(self) -> int:
-        """Grows with the metadata."""
+        """Version of the metadata."""
         ...
 
     @property

@@ -1,7 +1,7 @@
 """Named timers for a coordinator without a clock: `due(now_ms)` returns the next callback.
 
-A heartbeat moves its member's deadline some thousand times a second, so moving is made cheap: the new deadline is
-noted, and the entry in the heap, which comes up too early, is put back when it does. Each name has one entry.
+Heartbeats move deadlines some thousand times a second, so moving is cheap: only the new deadline is stored, and the
+entry in the heap is put back when it comes up too early. Each name has one entry.
 """
 
 from collections.abc import Callable
@@ -69,7 +69,7 @@ class GroupTimers(Generic[T]):
         while self._heap:
             at_ms, _, name = self._heap[0]
             if self._queued.get(name) != at_ms:
-                heappop(self._heap)  # an earlier one was put in after it, and has been served
+                heappop(self._heap)  # an earlier entry of the same name has been handled
                 continue
             timer = self._set.get(name)
             if timer is not None and timer[0] == at_ms:

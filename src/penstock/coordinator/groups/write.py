@@ -1,4 +1,4 @@
-"""How the records of a group's outcome are written, and what happens when they are."""
+"""How the records of a group's outcome are written, and the callbacks of the write."""
 
 from collections.abc import Callable
 from typing import NamedTuple

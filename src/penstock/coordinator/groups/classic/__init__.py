@@ -1,1 +1,1 @@
-"""Classic groups: members meet, one of them assigns, and the coordinator only carries the assignment round."""
+"""Classic groups: one member, the leader, assigns; the coordinator distributes the assignment."""

@@ -1,11 +1,11 @@
-"""A classic group and its members: what they are, and what holds between them.
+"""The state of a classic group and of its members. `rebalance` makes the decisions.
 
     Empty --join--> PreparingRebalance --all joined, or time--> CompletingRebalance --leader's sync--> Stable
       ^                  |    ^                                    |                                     |
-      +--nobody joined---+    +------ a member comes, goes, or changes its mind ------+-----------------+
+      +--no member joined+    +---- a member joins, leaves, or changes its protocols -+-----------------+
 
-A round of joins ends with a new generation. Everything a member does afterwards carries that number, so what
-comes late from an earlier round is refused. Nothing here decides: `rebalances` does.
+A rebalance ends with a new generation. Members send its number with each request, so requests of an earlier
+generation are rejected.
 """
 
 from collections import Counter
@@ -28,7 +28,7 @@ from penstock.records.structs import CorruptStruct
 
 
 class State(StrEnum):
-    """As Kafka spells them in ListGroups."""
+    """The names that ListGroups returns."""
 
     EMPTY = "Empty"
     PREPARING = "PreparingRebalance"
@@ -50,19 +50,20 @@ class ClassicMember:
     session_timeout_ms: int
     protocols: Protocols
     assignment: bytes = b""
-    """What the leader gave it in this generation."""
+    """The member's assignment in this generation, as the leader sent it."""
     awaits_join: Promise[JoinReply] | None = None
-    """The join of this round, not answered yet."""
+    """The reply to its JoinGroup in this rebalance."""
     awaits_sync: Promise[SyncReply] | None = None
     is_new: bool = False
-    """Its first join is not answered: it does not know its id yet, and cannot send heartbeats."""
+    """Its first JoinGroup is not answered: it does not know its id yet, and cannot send heartbeats."""
 
     def metadata(self, protocol: str) -> bytes:
         return next(metadata for name, metadata in self.protocols if name == protocol)
 
     @property
     def is_excused(self) -> bool:
-        """It waits for us, so its silence says nothing; but a new member may have gone away unseen."""
+        """Whether its session is suspended: it waits for a reply, and sends no heartbeats. Not for a new member, whose
+        client may have disconnected."""
         return not self.is_new and (self.awaits_join is not None or self.awaits_sync is not None)
 
 
@@ -73,27 +74,27 @@ class ClassicGroup:
     previous_state: State | None = None
     generation: int = 0
     protocol_type: str | None = None
-    """None for a simple group, which exists only because offsets were committed in its name."""
+    """None for a simple group, which only has committed offsets."""
     protocol: str | None = None
-    """The assignor that this generation agreed on."""
+    """The assignor that was chosen for this generation."""
     leader: str | None = None
     state_since_ms: int = -1
-    """When the state was entered; -1 where an old record does not tell."""
+    """When the state was entered; -1 if an old record does not contain it."""
     members: dict[str, ClassicMember] = field(default_factory=dict)
     statics: dict[str, str] = field(default_factory=dict)
-    """Member ids by instance id. Always of members that are in the group."""
+    """Member ids by instance id. Invariant: the members are in the group."""
     pending_joins: dict[str, None] = field(default_factory=dict)
-    """Ids given out to members that have not come back with them yet."""
+    """Ids of members that have not joined with them yet (KIP-394)."""
     pending_syncs: dict[str, None] = field(default_factory=dict)
-    """Members of this generation that have not asked for their assignment."""
+    """Members of this generation that have not sent SyncGroup."""
     supported: Counter[str] = field(default_factory=Counter)
-    """How many members know each protocol."""
+    """Number of members that support each protocol."""
     joins_awaited: int = 0
-    """How many members' joins are waiting for an answer. Invariant: the members with `awaits_join`."""
+    """Number of joins that wait for a reply. Invariant: the number of members with `awaits_join`."""
     had_newcomer: bool = False
-    """Somebody came while the first round waited for more members."""
+    """A member joined during the initial rebalance delay."""
     subscribed_topics: frozenset[str] | None = None
-    """Of all members, where they speak the consumers' protocol and we can read it."""
+    """The topics of all members; None if they are not consumers, or a subscription cannot be read."""
 
     kind = "classic"
 
@@ -201,7 +202,8 @@ class ClassicGroup:
     # Waiting members.
 
     def await_join(self, member: ClassicMember, joins: Promise[JoinReply] | None) -> None:
-        """One join of a member waits at a time; a client that asks again has given up on the first."""
+        """Wait for the rebalance. One join of a member waits at a time: a second one means that the client timed
+        out."""
         if joins is not None:
             self.answer_join(member, JoinReply(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
             self.joins_awaited += 1
@@ -223,7 +225,7 @@ class ClassicGroup:
     # Protocols.
 
     def supports(self, protocol_type: str, names: Iterable[str]) -> bool:
-        """Whether a member with these can be in the group: one of them is known to all."""
+        """Whether a member with these protocols can join: all members support one of them."""
         if self.is_empty:
             return bool(protocol_type) and any(True for _ in names)
         return protocol_type == self.protocol_type and any(
@@ -231,7 +233,7 @@ class ClassicGroup:
         )
 
     def select_protocol(self) -> str:
-        """Each member votes for the first of its own that all know; the most votes win."""
+        """Each member votes for the first of its protocols that all members support; the most votes win."""
         votes: Counter[str] = Counter()
         for member in self.members.values():
             votes[
@@ -256,12 +258,12 @@ class ClassicGroup:
             return None
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """A group of consumers that we cannot read may be subscribed to anything."""
+        """Whether the group is subscribed to the topic; True if its subscriptions cannot be read."""
         if self.subscribed_topics is None:
             return self.is_of_consumers
         return topic in self.subscribed_topics
 
-    # What others see.
+    # Queries.
 
     def joined_members(self) -> tuple[JoinedMember, ...]:
         assert self.protocol is not None
@@ -271,7 +273,7 @@ class ClassicGroup:
         )
 
     def owner_of(self, topic: str, partition: int, topics: Topics) -> str | None:
-        """The member that this generation's assignment gives the partition to.
+        """The member that owns the partition in this generation.
 
         It names topics, so `topics` is not needed."""
         if not self.is_of_consumers:

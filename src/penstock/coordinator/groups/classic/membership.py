@@ -44,7 +44,9 @@ class Membership:
         if group.state is State.STABLE:
             return Outcome(SyncReply(ErrorCode.NONE, group.protocol_type, group.protocol, member.assignment))
         waits: Promise[SyncReply] = Promise()
-        group.answer_sync(member, SyncReply(ErrorCode.REBALANCE_IN_PROGRESS))  # it has given up on the first
+        group.answer_sync(
+            member, SyncReply(ErrorCode.REBALANCE_IN_PROGRESS)
+        )  # the client timed out and retries
         member.awaits_sync = waits
         if member.member_id != group.leader:
             return Outcome(waits)

@@ -40,7 +40,7 @@ class Rebalances:
         for member in group.members.values():
             self.renew(group, member)
         if len(group.members) > self.state.settings.size_max:
-            return self.prepare(group)  # the limit was lowered: the last ones to join again are rejected
+            return self.prepare(group)  # the limit was lowered: the last members to rejoin are rejected
         return NOTHING
 
     def forget_timers(self, group: ClassicGroup) -> None:

@@ -1,14 +1,17 @@
-"""The coordinator's own assignors: who is to have what.
+"""The coordinator's assignors: which member gets which partitions. All are deterministic.
 
-`uniform` keeps what members have as far as the loads stay within one partition of each other, and prefers members
-in a rack that has a replica. `range` gives each member a run of neighbouring partitions of every topic, so that
-topics with as many partitions are split alike, and their records with the same keys meet; it looks at names and
-not at what was. The same group and topics give the same answer, wherever it is asked.
+`uniform` keeps assignments as far as the members' loads differ by one partition at most, and prefers members in a rack
+that has a replica. `range` gives each member consecutive partitions of every topic, so that topics with the same
+number of partitions are co-partitioned; it depends on the members' names, and not on the previous assignment.
 
-A group with members of the HTTP door has its partitions dealt, where it would be `uniform`. That keeps the promises of
-`uniform` but for racks, and differs in what a member gives up: `uniform` takes its last ones, as Kafka does, and so
-leaves alice 0 and 1 when bob comes; dealt like cards, they are 0 and 2 for her and 1 for him. It has no name that a
-client could ask for, and none is written: Kafka, on the same directory, would look for it in vain.
+A group with HTTP members uses a sticky round robin in place of `uniform`. It balances and keeps assignments as
+`uniform` does, but ignores racks, and a member gives up other partitions:
+
+                                 uniform, as in Kafka       round robin
+    member 1 alone               1: 0 1 2                   1: 0 1 2
+    member 2 joins               1: 0 1     2: 2            1: 0 2     2: 1
+
+It has no name, so that clients cannot select it and none is written: Kafka would not know it on the same directory.
 """
 
 from collections import Counter
@@ -28,12 +31,12 @@ Assigned: TypeAlias = dict[str, Target]
 
 @dataclass(frozen=True, slots=True)
 class AssignedMember:
-    """What an assignor knows of a member."""
+    """A member as assignors see it."""
 
     topics: frozenset[Uuid]
-    """Subscribed to, and there."""
+    """The existing topics that it is subscribed to."""
     target: Target
-    """What it was to have so far."""
+    """Its previous target assignment."""
     instance_id: str | None = None
     rack_id: str | None = None
 
@@ -43,7 +46,7 @@ Assignor: TypeAlias = Callable[[Members, Mapping[Uuid, Topic]], Assigned]
 
 
 def assign_range(members: Members, topics: Mapping[Uuid, Topic]) -> Assigned:
-    """Static members first, by instance; then the others, by id."""
+    """Static members first, by instance id; then the others, by member id."""
     order = sorted(
         members, key=lambda each: (members[each].instance_id is None, members[each].instance_id or each)
     )
@@ -81,7 +84,7 @@ def assign_uniform(members: Members, topics: Mapping[Uuid, Topic]) -> Assigned:
 def _take_what_they_have(
     order: list[str], members: Members, free: dict[Place, None]
 ) -> dict[str, dict[Place, None]]:
-    """By member, the partitions of its target that were free; they are removed from the free ones."""
+    """The partitions of each member's previous target that are free. Removes them from the free ones."""
     kept: dict[str, dict[Place, None]] = {}
     for member_id in order:
         member = members[member_id]
@@ -93,7 +96,7 @@ def _take_what_they_have(
             if (topic_id, partition) in free
         }
         for place in kept[member_id]:
-            del free[place]  # each is kept once, whatever the targets say
+            del free[place]  # each is kept once, even if several targets have it
     return kept
 
 
@@ -157,7 +160,7 @@ def _uneven(
     topics: Mapping[Uuid, Topic],
 ) -> None:
     """Members subscribe to different topics: a partition goes to the subscribed member with the fewest, until no move
-    helps."""
+    improves the balance."""
     subscribers = {
         topic_id: [member_id for member_id in kept if topic_id in members[member_id].topics]
         for topic_id in sorted(topics)
@@ -173,7 +176,7 @@ def _uneven(
         least = min(subscribers[place[0]], key=lambda each: (load(each), far(each, place)))
         kept[least][place] = None
     moved = True
-    while moved:  # each move makes the loads more even, so there is an end
+    while moved:  # each move improves the balance, so this ends
         moved = False
         for topic_id, able in subscribers.items():
             for most in sorted(able, key=load, reverse=True):
@@ -186,14 +189,16 @@ def _uneven(
                     moved = True
 
 
-def assign_dealt(members: Members, topics: Mapping[Uuid, Topic]) -> Assigned:
-    """As cards are dealt, one after the other; but who has partitions keeps them as far as its share goes.
+def assign_round_robin(members: Members, topics: Mapping[Uuid, Topic]) -> Assigned:
+    """Assign by sticky round robin: a round robin decides each member's share, and members keep their partitions up to
+    their share.
 
-    alice 0 1 2                          alone
-    alice 0   2    bob 1                 bob comes, and gets what a new deal would give him
-    alice 0        bob 1    charlie 2    charlie comes
+    1: 0 1 2                     one member
+    1: 0   2    2: 1             member 2 joins, and gets what the round robin gives it
+    1: 0        2: 1    3: 2     member 3 joins
 
-    Who has most is dealt to first: the shares that are one larger go to those who have that much already.
+    The round robin starts with the member that has the most partitions, so that larger shares go to members that
+    already have as many.
     """
     places = {
         (topic_id, partition): None
@@ -203,22 +208,22 @@ def assign_dealt(members: Members, topics: Mapping[Uuid, Topic]) -> Assigned:
     }
     has = _take_what_they_have(sorted(members), members, dict(places))
     order = sorted(members, key=lambda each: (-len(has[each]), each))
-    dealt = _deal(order, members, places)
-    shares = Counter(dealt.values())
+    by_turn = _round_robin(order, members, places)
+    shares = Counter(by_turn.values())
     kept: dict[str, dict[Place, None]] = {}
     for member_id in order:
-        # What the deal gives it goes last.
-        wanted = sorted(has[member_id], key=lambda place: dealt[place] != member_id)
+        # Partitions that the round robin gives it are kept first.
+        wanted = sorted(has[member_id], key=lambda place: by_turn[place] != member_id)
         kept[member_id] = dict.fromkeys(wanted[: shares[member_id]])
     held = {place for each in kept.values() for place in each}
     wanting = {each: shares[each] - len(kept[each]) for each in order if shares[each] > len(kept[each])}
     for place in places:
         if place in held:
             continue
-        taker = dealt[place]
+        taker = by_turn[place]
         if taker not in wanting:
             able = (each for each in wanting if place[0] in members[each].topics)
-            taker = next(able, taker)  # no member has room: one gets more than its share
+            taker = next(able, taker)  # no subscribed member is below its share
         kept[taker][place] = None
         if taker in wanting:
             wanting[taker] -= 1
@@ -227,9 +232,9 @@ def assign_dealt(members: Members, topics: Mapping[Uuid, Topic]) -> Assigned:
     return {member_id: _as_target(kept[member_id]) for member_id in members}
 
 
-def _deal(order: list[str], members: Members, places: Mapping[Place, None]) -> dict[Place, str]:
+def _round_robin(order: list[str], members: Members, places: Mapping[Place, None]) -> dict[Place, str]:
     """Each partition goes to the subscribed member with the fewest, the first in order among equals."""
-    dealt: dict[Place, str] = {}
+    by_turn: dict[Place, str] = {}
     loads = dict.fromkeys(order, 0)
     topic_id, least = None, [(0, 0)]
     for place in places:
@@ -241,9 +246,9 @@ def _deal(order: list[str], members: Members, places: Mapping[Place, None]) -> d
             heapify(least)
         load, rank = least[0]
         heapreplace(least, (load + 1, rank))
-        dealt[place] = order[rank]
+        by_turn[place] = order[rank]
         loads[order[rank]] = load + 1
-    return dealt
+    return by_turn
 
 
 ASSIGNORS: dict[str, Assignor] = {"uniform": assign_uniform, "range": assign_range}

@@ -1,11 +1,11 @@
-"""How a member moves from what it has to what its target gives it, one heartbeat at a time.
+"""Moves a member from its current assignment to its target assignment, one heartbeat at a time.
 
 A partition has one owner. So a member first revokes partitions that left its target, and confirms that by no longer
 listing them as owned; only then does its epoch rise, and it gets only partitions that no other member holds:
 
-    has 0 1 2, target 1 2 3         UNREVOKED   has 1 2, is to give up 0
+    has 0 1 2, target 1 2 3         UNREVOKED   has 1 2, must revoke 0
     owns 1 2                        STABLE      has 1 2 3, if 3 is free
-                                    UNRELEASED  has 1 2, and waits while 3 is another's
+                                    UNRELEASED  has 1 2, and waits until 3 is free
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ def reconciled(
     owner_of: Callable[[Uuid, int], str | None],
     subscription_changed: bool = False,
 ) -> ConsumerMember:
-    """The member after its heartbeat; the same one, where it cannot move. `owned` is None where it did not say."""
+    """The member after its heartbeat; the same one if it cannot move. `owned` is None if the heartbeat omits it."""
     if member.state is MemberState.STABLE:
         if member.epoch == target_epoch:
             return _without_unsubscribed(member, subscribed, owned) if subscription_changed else member
@@ -58,7 +58,7 @@ def _owns_any(owned: Partitions | None, held: Held) -> bool:
 def _without_unsubscribed(
     member: ConsumerMember, subscribed: set[Uuid], owned: Partitions | None
 ) -> ConsumerMember:
-    """Topics that the member no longer wants are taken from it before there is a target that says so."""
+    """Revoke topics that the member is no longer subscribed to, before there is a new target."""
     gone = [topic_id for topic_id in member.assigned if topic_id not in subscribed]
     if not gone:
         return member

@@ -1,8 +1,8 @@
 """A consumer group (KIP-848): epochs, members, the target assignment, and the owners of partitions.
 
-Everything in it comes from records, so it is the same wherever they are replayed. Three numbers tell how far it is:
-the group epoch grows with every change of members, subscriptions or topics; the target belongs to an epoch and is
-made anew when that is behind; and a member's epoch says to which target it has moved.
+All state comes from records: replaying them gives the same group. There are three epochs. The group epoch grows with
+every change of members, subscriptions or topics. The target assignment has the group epoch that it was computed for.
+A member's epoch is that of the target to which it has moved.
 
     group epoch 5 > target epoch 4        Assigning
     target epoch 5, a member at 4         Reconciling
@@ -38,11 +38,11 @@ FIRST_EPOCH = 1
 
 
 class Resolved(NamedTuple):
-    """What a regular expression matched."""
+    """The topics that a regular expression matched."""
 
     topics: frozenset[str]
     version: int
-    """The metadata that it was matched against."""
+    """Version of the metadata that it was matched against."""
     timestamp_ms: int
 
 
@@ -51,7 +51,7 @@ class ConsumerGroup:
     group_id: str
     epoch: int = FIRST_EPOCH
     metadata_hash: int = 0
-    """Of the topics the group is subscribed to, when the epoch was raised last."""
+    """Hash of the subscribed topics when the epoch was last raised."""
     target_epoch: int = 0
     target: dict[str, Target] = field(default_factory=dict)
     members: dict[str, ConsumerMember] = field(default_factory=dict)
@@ -63,11 +63,12 @@ class ConsumerGroup:
     """The member that owns a partition, or has not given it up yet. Invariant: the inverse of the members'
     assignments."""
     has_old_metadata: bool = False
-    """A record of Kafka's before 4.1 has the topics; it is taken away at the next chance."""
+    """The log has a record with the topics, from Kafka before 4.1. It is deleted with the next write."""
     checked_version: int = -1
-    """The metadata that the hash was last found to agree with. Not in the log."""
+    """Version of the metadata that the hash was last compared with. Not in the log."""
     regexes_checked: tuple[int, int] = (-1, -1)
-    """The metadata that the expressions were last matched against, and when. The log has it of the last change."""
+    """Version of the metadata that the expressions were last matched against, and when. The log has those of the last
+    change."""
 
     kind = "consumer"
     protocol_type = PROTOCOL_TYPE
@@ -271,10 +272,9 @@ class ConsumerGroup:
 
 
 def metadata_hash(names: Iterable[str], topics: Topics) -> int:
-    """64 bits that change when the topics do: which there are, their ids, partitions, and racks.
+    """64-bit hash of the topics: their names, ids, partitions, and racks.
 
-    Only compared with what was written before, so the function is free; Kafka's is another, and a group that
-    changes hands is assigned anew once.
+    Kafka's hash differs: a group that moves between Kafka and Penstock is assigned again once.
     """
     known = [topics.by_name[name] for name in sorted(names) if name in topics.by_name]
     if not known:

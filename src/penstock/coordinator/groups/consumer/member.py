@@ -1,6 +1,6 @@
 """A member of a consumer group: its subscription, and its assignment.
 
-A member is a value: a change makes another, and the record of the change makes the same one wherever it is replayed.
+A member is immutable: a change makes another one, and replaying the record of the change gives the same one.
 """
 
 from collections.abc import Iterable, Mapping
@@ -29,23 +29,23 @@ AWAY_EPOCH = -2
 """The epoch of a static member that left and will return."""
 
 HTTP_CLIENT_ID = "http"
-"""What members that came through the HTTP door are called in place of a client id."""
+"""Client id of members that joined over HTTP."""
 
 Target: TypeAlias = Mapping[Uuid, tuple[int, ...]]
-"""Partitions by topic, in order. No topic without any."""
+"""Partitions by topic, in order. Every topic has some."""
 Held: TypeAlias = Mapping[Uuid, Mapping[int, int]]
-"""The same, each partition with the epoch since which it is the member's."""
+"""The same, with the epoch at which the member got each partition."""
 
 
 class MemberState(IntEnum):
-    """Kafka's numbers."""
+    """The numbers are Kafka's."""
 
     STABLE = 0
-    """It has what its epoch's target gives it."""
+    """Its assignment is the target of its epoch."""
     UNREVOKED = 1
-    """It has to give up some first."""
+    """It must revoke partitions first."""
     UNRELEASED = 2
-    """It waits for others to give up what it is to get."""
+    """It waits for other members to revoke partitions of its target."""
     UNKNOWN = 127
 
 
@@ -57,20 +57,20 @@ class ConsumerMember:
     client_id: str = ""
     client_host: str = ""
     names: tuple[str, ...] = ()
-    """The topics it is subscribed to by name, in order."""
+    """Topics that it is subscribed to by name, in order."""
     regex: str | None = None
-    """The topics it is subscribed to by expression; empty is none, too."""
+    """Regular expression that it is subscribed to; None or empty if there is none."""
     rebalance_timeout_ms: int = -1
     assignor: str | None = None
     classic: ClassicMemberMetadata | None = None
-    """What it brings along, if it speaks the classic protocol."""
+    """Set if it uses the classic protocol."""
     epoch: int = 0
     previous_epoch: int = 0
-    """A heartbeat with it is from before the answer that raised the epoch, which may have been lost."""
+    """Accepted in heartbeats too: the reply that raised the epoch may have been lost."""
     state: MemberState = MemberState.STABLE
     assigned: Held = field(default_factory=dict)
     revoking: Held = field(default_factory=dict)
-    """Partitions to be revoked. No other member gets them before this one has given them up."""
+    """Partitions to be revoked. No other member gets them before this member has revoked them."""
 
     @property
     def is_classic(self) -> bool:
@@ -78,8 +78,8 @@ class ConsumerMember:
 
     @property
     def is_of_http(self) -> bool:
-        """Whether it came through the HTTP door, and a broker speaks for it. A Kafka client may call itself what it
-        likes, but its address is written with a slash, as Kafka does; the door writes it without."""
+        """Whether it joined over HTTP, so that a broker sends its heartbeats. A Kafka client may use the same client
+        id, but its host begins with a slash, as in Kafka, and that of an HTTP client does not."""
         return (
             self.client_id == HTTP_CLIENT_ID and self.classic is None and not self.client_host.startswith("/")
         )
@@ -154,7 +154,7 @@ def _listed(held: Held) -> tuple[TopicPartitions, ...]:
 
 
 def _held(listed: Iterable[TopicPartitions], epoch: int) -> Held:
-    """Kafka before 4.3 wrote no epochs; then the member's is the one that is sure."""
+    """Kafka before 4.3 wrote no epochs of partitions; the member's epoch is used for them."""
     held: dict[Uuid, dict[int, int]] = {}
     for each in listed:
         epochs = each.assignment_epochs

@@ -1,7 +1,8 @@
-"""Groups that change their protocol while they live (KIP-848's online migration).
+"""Online migration of groups between the classic and the consumer protocol (KIP-848).
 
-A classic group becomes a consumer group when the first member of the new protocol comes: the others stay as they
-are, and the coordinator translates for them. It becomes classic again when the last of the new protocol goes.
+A classic group becomes a consumer group when the first member of the consumer protocol joins. The other members keep
+the classic protocol, which the coordinator translates (`classic_members`). The group becomes classic again when the
+last member of the consumer protocol leaves.
 """
 
 from collections.abc import Sequence
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 def upgrade(
     group: ClassicGroup, settings: GroupSettings, topics: Topics, records: list[GroupRecord]
 ) -> ConsumerGroup:
-    """The consumer group that the classic one becomes, and the records that make it so."""
+    """The consumer group that replaces the classic group, and the records of the change."""
 
     def refuse(why: str) -> KafkaError:
         return KafkaError(
@@ -111,7 +112,7 @@ def classic_metadata(
 
 
 def can_downgrade(group: ConsumerGroup, gone: set[str], settings: GroupSettings) -> bool:
-    """Whether all that stay speak the classic protocol, and some do."""
+    """Whether there are remaining members, and all use the classic protocol."""
     stay = [member for member_id, member in group.members.items() if member_id not in gone]
     return (
         settings.downgrades
@@ -129,7 +130,7 @@ def downgrade(
     needs_rebalance: bool = True,
     before: Sequence[GroupRecord] = (),
 ) -> Outcome[None]:
-    """The classic group that a consumer group becomes. `joining` takes the place of the static member that is gone."""
+    """The classic group that replaces a consumer group. `joining` replaces the static member that left."""
     state = rebalances.state
     members = [member for member_id, member in group.members.items() if member_id not in gone]
     targets = dict(group.target)
@@ -162,7 +163,7 @@ def downgrade(
     classic.subscribed_topics = classic.compute_subscribed_topics()
     tombstones = group.tombstones()
     if joining is not None:
-        # It was written in place of its predecessor just before, and goes with the rest.
+        # Its record has just replaced its predecessor's, and is deleted with the others.
         tombstones = [_renamed(record, next(iter(gone)), joining.member_id) for record in tombstones]
     assignments = {member_id: member.assignment for member_id, member in classic.members.items()}
     records = (*before, *tombstones, classic.record(assignments))
@@ -186,7 +187,7 @@ def _renamed(record: GroupRecord, old: str, new: str) -> GroupRecord:
 
 
 def assignment_of(member: ConsumerMember, target: Target, topics: Topics) -> bytes:
-    """What a member is to have, as consumers of the classic protocol read it, in the version that it speaks."""
+    """A member's target assignment in the format of the classic protocol, in the version that it uses."""
     assert member.classic is not None
     given = []
     for topic_id, partitions in target.items():

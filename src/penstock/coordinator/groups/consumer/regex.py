@@ -12,7 +12,7 @@ from typing import Any, Final
 from penstock.base.errors import ErrorCode, KafkaError
 
 MEMORY_BYTES_MAX: Final = 256 * 1024
-"""Of one compiled pattern, its matching tables included. Enough for an alternative of some hundred topic names."""
+"""Memory of one compiled pattern, with its matching tables. Enough for an alternation of some hundred topic names."""
 TEXT_MAX: Final = 5_000
 """Characters of a pattern. Compiling that many takes some milliseconds, in which the broker serves no other client."""
 UNICODE_CLASSES_MAX: Final = 16
@@ -65,7 +65,7 @@ def compile_regex(text: str) -> Pattern:
 
 
 def _check(text: str) -> None:
-    """Refuse what RE2 compiles and this broker does not."""
+    """Reject patterns that RE2 compiles and RE2/J does not, or that take too long to compile."""
     if len(text) > TEXT_MAX:
         raise _invalid(text, f"it has {len(text)} characters, more than {TEXT_MAX}")
     escapes = [match[1] for match in _ESCAPE.finditer(text)]

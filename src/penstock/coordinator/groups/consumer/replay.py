@@ -1,4 +1,4 @@
-"""What the records of consumer groups do."""
+"""Applies the records of consumer groups."""
 
 from dataclasses import replace
 
@@ -35,7 +35,7 @@ def replay_consumer(state: CoordinatorState, record: GroupRecord) -> None:
         return
     group = _group(state, group_id, creates=value is not None)
     if group is None:
-        return  # a tombstone of something that is gone already
+        return  # a tombstone of something that does not exist
     if isinstance(key, ConsumerGroupMetadataKey) and value is None:
         del state.groups[group_id]
         return
@@ -50,7 +50,7 @@ def _group(state: CoordinatorState, group_id: str, creates: bool) -> ConsumerGro
         return None
     if isinstance(group, ClassicGroup) and not group.is_simple:
         raise CorruptStruct(f"a consumer group record follows classic group {group_id} without a tombstone")
-    # A simple group is there for its offsets alone, which the consumer group takes over.
+    # A simple group has only offsets, which the consumer group takes over.
     made = state.groups[group_id] = ConsumerGroup(group_id)
     return made
 
@@ -99,7 +99,7 @@ def _apply_member(
                 replace(member, epoch=LEAVING_EPOCH, previous_epoch=LEAVING_EPOCH, assigned={}, revoking={})
             )
         return
-    # Compaction may leave what a member has before what it is.
+    # After compaction, a member's assignment may come before the member.
     member = ConsumerMember(key.member_id) if member is None else member
     if isinstance(value, ConsumerGroupMemberMetadataValue):
         group.update(member.with_subscription(value))

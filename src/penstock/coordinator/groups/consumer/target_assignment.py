@@ -1,7 +1,7 @@
-"""What a change of one member means for its group: epochs, expressions, a new target, and the member's next step.
+"""The effect of one member's change on its group: epochs, matched expressions, a new target, the member's next step.
 
-Nothing is changed here. What is to change becomes records, in an order in which each finds what it needs, and the
-group changes when they are replayed.
+Nothing is changed here. The changes are returned as records, ordered so that each can be replayed after those before
+it.
 """
 
 from collections.abc import Collection
@@ -11,7 +11,7 @@ from penstock.coordinator.groups.requests import Partitions
 from penstock.coordinator.groups.schemas import GroupRecord
 from penstock.coordinator.groups.state import CoordinatorState
 
-from .assignors import ASSIGNORS, AssignedMember, assign_dealt
+from .assignors import ASSIGNORS, AssignedMember, assign_round_robin
 from .current_assignment import reconciled
 from .group import ConsumerGroup, Resolved, metadata_hash
 from .member import ConsumerMember, Target, target_record
@@ -27,13 +27,13 @@ class Step:
 
     group: ConsumerGroup
     old: ConsumerMember
-    """As the group has it, or a blank one that joins."""
+    """The member in the group, or an empty one that joins."""
     new: ConsumerMember
     """The member with the fields of this request."""
     owned: Partitions | None
     """The partitions that the member owns; None if the request omits them."""
     records: list[GroupRecord]
-    """Those before, to which this adds."""
+    """Records so far, to which this step appends."""
     is_new_group: bool = False
     replaced: str | None = None
     """The id of the static member that it replaces."""
@@ -121,7 +121,7 @@ class TargetAssignments:
         topics = {topic.topic_id: topic for each in wanted.values() for topic in each}
         name = group.preferred_assignor(members.values()) or self._state.settings.consumer_assignors[0]
         if name == "uniform" and _is_dealt_to(members.values()):
-            return assign_dealt(specs, topics)
+            return assign_round_robin(specs, topics)
         return ASSIGNORS[name](specs, topics)
 
     def _regexes(self, step: Step, regex_changed: bool) -> tuple[dict[str, Resolved], bool]:
