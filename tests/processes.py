@@ -121,8 +121,7 @@ class Process:
                 *self._command,
                 "--data",
                 str(self.data),
-                "--kafka",
-                f"127.0.0.1:{self.port}",
+                *self._listen_flags(),
                 *self._arguments,
             ],
             stdin=subprocess.DEVNULL,
@@ -132,6 +131,9 @@ class Process:
             env={**self._doors(), **self._environment},
         )
         return self
+
+    def _listen_flags(self) -> list[str]:
+        return ["--kafka", f"127.0.0.1:{self.port}"]
 
     def _doors(self) -> dict[str, str]:
         """In the environment, so that a flag of the test's own is stronger: no two tests may want one port."""

@@ -87,7 +87,9 @@ class StillWorld:
     ) -> None:
         self.beside(work, done)
 
-    def dial(self, host: str, port: int, protocol: object, failed: Callable[[bool], None]) -> None:
+    def dial(
+        self, host: str, port: int, protocol: object, failed: Callable[[bool], None], tls: object = None
+    ) -> None:
         """Nobody else is there: every port refuses."""
         self._put(0, lambda: failed(True))
 

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.cli.app import Root
 from penstock.cli.command_group import load
-from penstock.cli.up import VALUED, Flags, plain_flags
+from penstock.cli.up import LISTED, VALUED, Flags, plain_flags
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_the_parser_knows_the_same_flags() -> None:
     known = {name for each in command.params for name in each.opts}
     assert known - {"--help", "--brokers"} == {
         *VALUED,
-        "--set",
+        *LISTED,
         "--verbose",
     }  # those two are the parser's alone
 

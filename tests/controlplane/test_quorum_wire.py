@@ -58,6 +58,7 @@ class Scripted:
     epoch = 9
     voters = VoterSet()
     request_timeout_ms = 2000
+    second_listeners: frozenset[str] = frozenset()
 
     def __init__(self, reply: Reply | None = None) -> None:
         self.reply = reply

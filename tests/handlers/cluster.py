@@ -99,6 +99,7 @@ class Quorum:
         self.is_recovering = False
         self.cluster_id_in_log = ""
         self.request_timeout_ms = 2000
+        self.second_listeners: frozenset[str] = frozenset()
         self.received: list[Request] = []
         self.answer = Promise[Reply]()
         """What the next request is answered with."""

@@ -71,8 +71,18 @@ ELSEWHERE = {
     "test_what_the_leader_knows_of_the_follower_is_in_each_fetch",
     "replica.socket.timeout.ms": "tests/replica/test_fetchers.py::"
     "test_a_leader_that_is_silent_is_given_up_after_replica_socket_timeout_ms",
-    "security.inter.broker.protocol": "tests/server/test_config.py::"
-    "test_brokers_speak_plaintext_among_themselves",
+    "security.inter.broker.protocol": "tests/server/test_peer_config.py::"
+    "test_the_listener_between_brokers_is_named_or_found_by_its_protocol",
+    "bootstrap.scram.users": "tests/cluster/test_secured.py::"
+    "test_a_new_cluster_whose_brokers_log_in_with_scram_starts",
+    "sasl.jaas.config": "tests/server/test_peer_config.py::"
+    "test_what_a_node_logs_in_with_is_that_of_the_listener_or_of_all",
+    "sasl.mechanism.controller.protocol": "tests/server/test_peer_config.py::"
+    "test_what_a_node_logs_in_with_is_that_of_the_listener_or_of_all",
+    "sasl.mechanism.inter.broker.protocol": "tests/server/test_peer_config.py::"
+    "test_what_a_node_logs_in_with_is_that_of_the_listener_or_of_all",
+    "ssl.endpoint.identification.algorithm": "tests/server/test_peer_security.py::"
+    "test_a_certificate_of_another_host_is_refused_unless_hosts_are_not_checked",
     "request.timeout.ms": "tests/handlers/test_configs.py::"
     "test_an_api_without_a_timeout_waits_for_request_timeout_ms",
     "transaction.max.timeout.ms": "tests/handlers/test_transactions.py::"

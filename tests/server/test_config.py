@@ -145,13 +145,6 @@ def test_kafkas_settings_that_change_nothing_here_are_taken_from_wherever_they_c
         assert config.warnings == ()
 
 
-def test_brokers_speak_plaintext_among_themselves(tmp_path: Path) -> None:
-    with pytest.raises(
-        BadSetting, match=r"security.inter.broker.protocol is 'SSL'.*expected one of PLAINTEXT"
-    ):
-        told(tmp_path, properties="security.inter.broker.protocol=SSL")
-
-
 @pytest.mark.parametrize(
     ("name", "why"),
     [

@@ -434,7 +434,6 @@ def loaded(**changes: str | None) -> NodeConfig:
             {"listener.name.outside.gssapi.sasl.jaas.config": "planted"},
             "Penstock has no such setting of a listener",
         ),
-        ({"sasl.jaas.config": "planted"}, "expected listener.name.NAME.MECHANISM.sasl.jaas.config"),
         ({"listener.name.outside.plain.connections.max.reauth.ms": "x"}, "expected a number"),
         (
             {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,OUTSIDE:SASL_SSL"},
@@ -445,21 +444,6 @@ def loaded(**changes: str | None) -> NodeConfig:
             "http.listener is at 0.0.0.0:8080 and a listener has SASL, expected a",
         ),
         ({"line.listener": ":9090"}, "the line door does not ask for a log-in yet"),
-        (
-            {
-                "controller.listener.names": "OUTSIDE",
-                "inter.broker.listener.name": "PLAINTEXT",
-            },
-            "the controller listener OUTSIDE has the protocol SASL_PLAINTEXT",
-        ),
-        (
-            {
-                "process.roles": "broker",
-                "controller.quorum.bootstrap.servers": "127.0.0.1:1",
-                "inter.broker.listener.name": "OUTSIDE",
-            },
-            "inter.broker.listener.name is 'OUTSIDE' (settings), which has the protocol SASL_PLAINTEXT, expected one",
-        ),
     ],
 )
 def test_what_cannot_be_honoured_is_refused_in_one_sentence(

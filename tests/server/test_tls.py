@@ -44,7 +44,7 @@ from tests.server.tls_nodes import (
     write_store,
 )
 
-from penstock.server import tls
+from penstock.server import file_watch, tls
 from penstock.server.ports import free_ports
 from penstock.testing import Broker
 from penstock.testing.broker import BrokerFailed
@@ -437,7 +437,7 @@ def serial_of(port: int, context: ssl.SSLContext) -> str:
 def test_a_changed_certificate_is_used_for_new_connections(
     ca: trustme.CA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(tls, "LOOK_MS", 50)
+    monkeypatch.setattr(file_watch, "LOOK_MS", 50)
     store = write_store(tmp_path / "node.pem", issue(ca))
     with tls_broker(store, http=True) as broker:
         context = client_context(ca)
@@ -481,7 +481,7 @@ def test_a_changed_certificate_is_used_for_new_connections(
 def test_a_changed_trust_store_is_used_for_new_connections(
     ca: trustme.CA, stranger: trustme.CA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tls, "LOOK_MS", 50)
+    monkeypatch.setattr(file_watch, "LOOK_MS", 50)
     settings = {
         "ssl.client.auth": "required",
         "ssl.truststore.type": "PEM",

@@ -114,23 +114,10 @@ LISTENERS = "PLAINTEXT://127.0.0.1:9092,SSL://127.0.0.1:9093,CONTROLLER://127.0.
 @pytest.mark.parametrize(
     ("settings", "why"),
     [
-        (
-            {"inter_broker_listener_name": "SSL"},
-            "which has the protocol SSL, expected one with PLAINTEXT: TLS and",
-        ),
-        ({"security_inter_broker_protocol": "SSL"}, "security.inter.broker.protocol is 'SSL'"),
-        (
-            {"listener_security_protocol_map": "PLAINTEXT:PLAINTEXT,SSL:SSL,CONTROLLER:SSL"},
-            "the controller listener CONTROLLER has the protocol SSL, expected PLAINTEXT",
-        ),
-        (
-            {"listeners": "SSL://127.0.0.1:1,CONTROLLER://127.0.0.1:2"},
-            "expected another listener with the protocol PL",
-        ),
         ({"http_listener": "https://127.0.0.1:8080"}, "expected HOST:PORT"),
     ],
 )
-def test_between_nodes_and_at_other_doors_there_is_no_tls_yet(settings: dict[str, str], why: str) -> None:
+def test_at_other_doors_there_is_no_tls_yet(settings: dict[str, str], why: str) -> None:
     given = {**PEM_STORE, "controller_listener_names": "CONTROLLER", "listeners": LISTENERS}
     assert told(**given).cluster.listener == "PLAINTEXT"
     with pytest.raises(BadSetting, match=why):

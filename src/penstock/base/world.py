@@ -47,6 +47,19 @@ DIAL_MS_MAX: Final = 2000
 through sooner once the network is whole again."""
 
 
+DIAL_TLS_MS_MAX: Final = 5000
+"""The same with TLS, whose handshake takes two more round trips and some milliseconds of both sides."""
+
+
+class DialTls(Protocol):
+    """TLS of a connection that is dialled."""
+
+    context: Any
+    """An `ssl.SSLContext`."""
+    error: OSError | None
+    """Set before `failed` is called: why there is no connection."""
+
+
 class StreamProtocol(Protocol):
     """Callbacks of a dialled connection. `asyncio.BufferedProtocol` has these methods."""
 
@@ -105,6 +118,13 @@ class World(Protocol):
         """As `in_child`, in a process that is kept for a while with its imports: for short work that needs large
         modules. Each lane has one process, which runs its work in order."""
 
-    def dial(self, host: str, port: int, protocol: StreamProtocol, failed: Callable[[bool], None]) -> None:
-        """Open a connection to another node. Calls `protocol.connection_made`, or `failed` with whether the connection
-        was refused. Gives up after `DIAL_MS_MAX`."""
+    def dial(
+        self,
+        host: str,
+        port: int,
+        protocol: StreamProtocol,
+        failed: Callable[[bool], None],
+        tls: DialTls | None = None,
+    ) -> None:
+        """Open a connection to another node, with TLS or without. Calls `protocol.connection_made`, or `failed` with
+        whether the connection was refused. Gives up after `DIAL_MS_MAX`, with TLS after `DIAL_TLS_MS_MAX`."""

@@ -122,6 +122,13 @@ class Layout:
         return words
 
 
+def give_first_users(users: Sequence[str] | None) -> None:
+    """Pass SCRAM users of a new cluster to nodes that this process starts: in the environment, since arguments of
+    processes and the cluster's file can be read by others."""
+    if users:
+        os.environ["PENSTOCK_BOOTSTRAP_SCRAM_USERS"] = ",".join(users)
+
+
 # -- layout -------------------------------------------------------------------------------------------------
 
 

@@ -20,6 +20,8 @@ class Flags:
     line: str | None = None
     config: str | None = None
     settings: list[str] = field(default_factory=list)
+    users: list[str] = field(default_factory=list)
+    """SCRAM users of a new cluster."""
     verbose: bool = False
 
 
@@ -33,6 +35,10 @@ VALUED = {
 }
 
 
+LISTED = {"--set": "settings", "--add-scram": "users"}
+"""Repeatable ones."""
+
+
 def plain_flags(arguments: Sequence[str]) -> Flags | None:
     """Parse the arguments of `penstock up`; None if they need the full parser."""
     flags = Flags()
@@ -42,16 +48,21 @@ def plain_flags(arguments: Sequence[str]) -> Flags | None:
         if argument == "--verbose":
             flags.verbose = True
             continue
-        if name != "--set" and name not in VALUED:
+        if name not in LISTED and name not in VALUED:
             return None
         word = value if sign else next(rest, None)
         if word is None:
             return None
-        if name == "--set":
-            flags.settings.append(word)
+        if name in LISTED:
+            getattr(flags, LISTED[name]).append(word)
         else:
             setattr(flags, VALUED[name], word)
     return flags
+
+
+def first_users(users: Sequence[str]) -> list[str]:
+    """Users of --add-scram as a setting."""
+    return [f"bootstrap.scram.users={','.join(users)}"] if users else []
 
 
 def up(flags: Flags) -> int:
@@ -73,7 +84,7 @@ def up(flags: Flags) -> int:
             http=flags.http,
             line=flags.line,
             file=flags.config,
-            flags=flags.settings,
+            flags=[*flags.settings, *first_users(flags.users)],
         )
     except BadSetting as error:
         return refuse(str(error))

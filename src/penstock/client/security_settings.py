@@ -34,8 +34,7 @@ from penstock.security.sasl.jaas import OAUTH_MODULE, PLAIN_MODULE, SCRAM_MODULE
 
 from .bearer_tokens import TokenEndpoint, TokenFile
 from .referenced_values import is_reference, read_text, resolve
-from .security import ClientSecurity, ClientTls
-from .tls_settings import key_store, trust_store, versions_and_suites
+from .security import ClientSecurity, ClientTls, client_tls
 
 VARIABLE_PREFIX: Final = "PENSTOCK_CLIENT_"
 
@@ -225,7 +224,7 @@ def parse_security(given: Mapping[str, str]) -> ClientSecurity:
         )
     _refuse_unused(settings, protocol)
     return ClientSecurity(
-        _tls(settings) if protocol.endswith("SSL") else None,
+        client_tls(settings) if protocol.endswith("SSL") else None,
         _login(settings) if protocol.startswith("SASL") else None,
     )
 
@@ -240,30 +239,6 @@ def _refuse_unused(settings: ClientProperties, protocol: str) -> None:
                 f"{settings.shown(name)} is set, but {settings.shown(_PROTOCOL)} is {protocol}, expected SASL_SSL or "
                 "SASL_PLAINTEXT"
             )
-
-
-def _tls(settings: ClientProperties) -> ClientTls:
-    name = "ssl.endpoint.identification.algorithm"
-    algorithm = settings.text(name) or ""
-    if algorithm.lower() not in ("", "https"):
-        raise BadSetting(
-            f"{settings.shown(name)} is {algorithm!r}, expected https, or nothing for no check of host names"
-        )
-    versions, suites = versions_and_suites(settings)
-    unknown = versions - {"TLSv1.2", "TLSv1.3"}
-    if unknown or not versions:
-        shown = settings.shown("ssl.enabled.protocols")
-        raise BadSetting(
-            f"{shown} is {settings.text('ssl.enabled.protocols')!r}, expected TLSv1.2, TLSv1.3 or both"
-        )
-    return ClientTls(
-        trust_store=trust_store(settings),
-        key_store=key_store(settings),
-        versions=versions,
-        suites=suites,
-        suites_setting=settings.shown("ssl.cipher.suites"),
-        checks_host=bool(algorithm),
-    )
 
 
 # -- log-ins -------------------------------------------------------------------------------------------
@@ -367,7 +342,7 @@ def _bearer_login(settings: ClientProperties, module: LoginModule | None) -> Cli
 def _endpoint_tls(settings: ClientProperties, options: Mapping[str, str]) -> ClientTls:
     """As in Kafka, the endpoint's TLS is set by options of the login module: brokers have other authorities."""
     own = {name: text for name, text in options.items() if name.startswith("ssl.")}
-    return _tls(ClientProperties(own, lambda name: f"{name} ({settings.shown(_JAAS)})"))
+    return client_tls(ClientProperties(own, lambda name: f"{name} ({settings.shown(_JAAS)})"))
 
 
 def _milliseconds(settings: ClientProperties, name: str, default: int) -> int:

@@ -56,6 +56,7 @@ _RETRIABLE: Final = frozenset(
         ErrorCode.NETWORK_EXCEPTION,
         ErrorCode.DUPLICATE_BROKER_REGISTRATION,
         ErrorCode.UNKNOWN_SERVER_ERROR,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     )
 )
 """Errors after which a registration is sent again; any other error is final."""
@@ -73,10 +74,12 @@ class BrokerLifecycle:
         registration_timeout_ms: int = REGISTRATION_TIMEOUT_MS,
         session_timeout_ms: int = SESSION_TIMEOUT_MS,
         has_lost_majority: Callable[[], bool] = lambda: False,
+        is_refused: Callable[[], bool] = lambda: False,
         registered: Callable[[int], None] = lambda _: None,
     ) -> None:
-        """`has_lost_majority` is true while no controller can be elected because too many voters are unreachable.
-        `registered` is called with each new broker epoch."""
+        """`has_lost_majority` is true while no controller can be elected because too many voters are unreachable,
+        `is_refused` while controllers refuse this node's credentials, or it theirs. `registered` is called with each
+        new broker epoch."""
         self._world = world
         self._controller = controller
         self._interval_ms = heartbeat_interval_ms
@@ -88,6 +91,7 @@ class BrokerLifecycle:
         # late heartbeat does not end the lease.
         self._lease_ns = max(session_timeout_ms // 2, 2 * heartbeat_interval_ms) * 1_000_000
         self._has_lost_majority = has_lost_majority
+        self._is_refused = is_refused
         self._on_registered = registered
         self._registration: RegisterBroker | None = None
         self._timer: Timer | None = None
@@ -157,15 +161,31 @@ class BrokerLifecycle:
             return
         if error.code in _RETRIABLE:
             if error.code is not getattr(self._registration_error, "code", ErrorCode.NOT_CONTROLLER):
-                logger.info("cannot register yet, trying again: %s", error)
+                self._log_registration_error(error)
             self._registration_error = error
             self._later(RETRY_MS, self._register)
         else:
             self.stop()
             self._failed(f"the controller rejected this broker's registration: {error}")
 
+    def _log_registration_error(self, error: KafkaError) -> None:
+        if error.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+            logger.error(
+                "the controllers do not let this broker register: its principal is not allowed ClusterAction on the "
+                "cluster; add it to super.users of all nodes, or allow it; this broker goes on trying"
+            )
+        else:
+            logger.info("cannot register yet, trying again: %s", error)
+
     def _registration_timed_out(self) -> None:
         assert self._registration is not None
+        is_denied = getattr(self._registration_error, "code", None) is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        if is_denied or self._is_refused():
+            # Credentials, certificates and ACLs may be mended without a restart of this node.
+            self._deadline = self._world.call_later(
+                self._registration_timeout_ms, self._registration_timed_out
+            )
+            return
         self.stop()
         why: KafkaError | str = self._registration_error or "no reply"
         if getattr(self._registration_error, "code", None) is ErrorCode.DUPLICATE_BROKER_REGISTRATION:

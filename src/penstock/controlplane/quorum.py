@@ -85,6 +85,8 @@ class MetadataQuorum:
         self._listener = listener
         self._transport = transport
         self._local = Voter(ReplicaKey(node_id, UUID(bytes=directory_id)), settings.endpoints)
+        self.second_listeners = frozenset(each.listener for each in settings.endpoints) - {settings.listener}
+        """This node's controller listeners that it does not use itself to reach other controllers."""
         log_settings = LogSettings(segment_bytes=settings.segment_bytes, segment_ms=settings.segment_ms)
         opening = MetadataLogOpener(vfs, files, logs_path, log_settings, world.now_ms())
         alone = settings.is_standalone and not len(settings.voters)
@@ -163,8 +165,7 @@ class MetadataQuorum:
         leader = self._node.role.hint
         if leader.leader_id == self._local.key.id:
             return None
-        own = self._local.endpoints
-        found = reached_at(leader.endpoints, own[0].listener if own else "")
+        found = reached_at(leader.endpoints, self._settings.listener)
         return Address(found.host, found.port) if found is not None else None
 
     @property

@@ -19,6 +19,8 @@ class QuorumSettings:
 
     endpoints: tuple[Endpoint, ...] = ()
     """Advertised endpoints of this node's controller."""
+    listener: str = ""
+    """The listener of controllers that this node connects to, by its name; empty for the first that they have."""
     voters: VoterSet = VoterSet()  # noqa: RUF009  (it never changes)
     """`controller.quorum.voters`: in force while the log has no voters."""
     bootstrap: tuple[Endpoint, ...] = ()

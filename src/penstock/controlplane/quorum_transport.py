@@ -26,6 +26,9 @@ ELECTIONS: Final = "raft"
 
 _REASONS: Final = {
     ErrorCode.INCONSISTENT_CLUSTER_ID: "it belongs to another cluster",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: (
+        "this node's principal is not allowed ClusterAction on the cluster; add it to super.users of all nodes"
+    ),
     ErrorCode.BROKER_NOT_AVAILABLE: "its data directory is new, and it does not know its cluster id yet",
 }
 
@@ -102,7 +105,8 @@ class PeerTransport:
             return
         self._logged_errors[peer.id] = error
         where = reached_at(peer.endpoints, self._listener)
-        logger.warning(
+        logger.log(
+            logging.ERROR if error is ErrorCode.CLUSTER_AUTHORIZATION_FAILED else logging.WARNING,
             "the controller at %s rejected %s: %s",
             f"{where.host}:{where.port}" if where is not None else "an unknown address",
             type(request).__name__,

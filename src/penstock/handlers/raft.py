@@ -156,7 +156,7 @@ def _between_voters(
     return make_response(
         error_code=ErrorCode.NONE,
         topics=(make.TopicData(topic_name=METADATA_TOPIC, partitions=(make.PartitionData(**fields),)),),
-        **_where(call, reply.leader),
+        **_where(context, call, reply.leader),
     )
 
 
@@ -183,9 +183,9 @@ def _leader_endpoints(request: Any) -> tuple[Endpoint, ...]:
     )
 
 
-def _where(call: Call, leader: LeaderHint) -> dict[str, Any]:
+def _where(context: Context, call: Call, leader: LeaderHint) -> dict[str, Any]:
     """The leader's endpoint, in versions that have the field."""
-    endpoint = endpoint_for(call.session, leader.endpoints)
+    endpoint = leader_endpoint(context, call.session, leader.endpoints)
     if call.version < 1 or endpoint is None:
         return {}
     make = call.make
@@ -227,7 +227,7 @@ def fetch_metadata(
     def respond(reply: FetchReply) -> list[Piece]:
         if reply.error is not ErrorCode.NONE:
             context.metrics.fetch.fail(reply.error)
-        endpoint = endpoint_for(session, reply.leader.endpoints)
+        endpoint = leader_endpoint(context, session, reply.leader.endpoints)
         endpoints = (NodeEndpoint(reply.leader.leader_id, *endpoint[1:]),) if endpoint is not None else ()
         topics = [(topic, [_result(reply)])]
         return fetch_reply(version, correlation_id, topics, node_endpoints=endpoints)[0]
@@ -307,7 +307,7 @@ def fetch_snapshot(context: Context, call: Call) -> Steps[Any]:
             throttle_time=NO_THROTTLE,
             error_code=ErrorCode.NONE,
             topics=(make.TopicSnapshot(name=name, partitions=(snapshot,)),),
-            **_where(call, reply.leader),
+            **_where(context, call, reply.leader),
         )
 
     if (name, asked.partition) != (METADATA_TOPIC, 0):
@@ -345,6 +345,15 @@ def endpoint_for(session: Session, endpoints: tuple[Endpoint, ...]) -> Endpoint 
     """A node's endpoint for this client: the one of the client's listener, or else the first."""
     named = (each for each in endpoints if each.listener == session.listener)
     return next(named, next(iter(endpoints), None))
+
+
+def leader_endpoint(context: Context, session: Session, endpoints: tuple[Endpoint, ...]) -> Endpoint | None:
+    """The leader's endpoint for another controller or broker. If it connected to a listener that this node does not
+    use itself, as while TLS is introduced, an endpoint of another name would have another protocol: none then."""
+    found = endpoint_for(session, endpoints)
+    if found is not None and found.listener != session.listener:
+        return None if session.listener in context.quorum.second_listeners else found
+    return found
 
 
 def _own_hint(context: Context) -> LeaderHint:

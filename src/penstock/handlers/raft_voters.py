@@ -35,7 +35,7 @@ from penstock.raft.messages import (
 from penstock.raft.voters import Endpoint, ReplicaKey, Voter
 from penstock.wire import Api
 
-from .raft import endpoint_for, refused
+from .raft import leader_endpoint, refused
 from .support.context import Call, Context
 from .support.controller_call import default_wait_ms, wait_ms_of
 from .support.forwarding import forward
@@ -87,7 +87,7 @@ def update_raft_voter(context: Context, call: Call) -> Steps[Any]:
     make, message = call.make, call.message
 
     def respond(reply: Reply) -> Any:
-        at = endpoint_for(call.session, reply.leader.endpoints)
+        at = leader_endpoint(context, call.session, reply.leader.endpoints)
         return make.UpdateRaftVoterResponse(
             throttle_time=NO_THROTTLE,
             error_code=reply.error,

@@ -79,5 +79,7 @@ class BrokerClient:
         if to is not None:
             return self._peers.ask(to, request, timeout_ms=timeout_ms, purpose=purpose)
         response: Promise[T] = Promise()
-        response.fail(PeerFailed(f"broker {broker_id} is not registered"))
+        response.fail(
+            PeerFailed(f"broker {broker_id} is not registered, or has no listener {self._listener}")
+        )
         return response

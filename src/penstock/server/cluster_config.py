@@ -45,6 +45,8 @@ class ClusterConfig:
     """Addresses to ask for the quorum; empty with configured voters, and for a quorum of one."""
     listener: str = "PLAINTEXT"
     """The inter-broker listener."""
+    controller_listener: str = CONTROLLER_LISTENER
+    """The listener of controllers that this node connects to, by its name: the first of controller.listener.names."""
     cluster_id: str | None = None
     """Of a new data directory. Empty: it is read from the metadata log. None: the node draws one for a new cluster."""
 
@@ -61,6 +63,11 @@ class ClusterConfig:
         """Whether a new directory becomes a quorum of this node alone."""
         return self.is_controller and len(self.voters) <= 1 and not self.bootstrap
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether this node never connects to another one."""
+        return self.is_standalone and not self.controllers
+
 
 def parse_cluster(
     entries: Mapping[str, ConfigEntry],
@@ -73,13 +80,7 @@ def parse_cluster(
     `protocols` their security protocols."""
     roles = frozenset(_list(entries, "process.roles")) or BOTH
     names = controller_names(entries, controller)
-    mine = {name: each for name, each in listeners.items() if name in names}
-    for name in mine:
-        if protocols[name] != ln.PLAINTEXT:
-            raise BadSetting(
-                f"the controller listener {name} has the protocol {protocols[name]}, expected PLAINTEXT: TLS "
-                "and SASL between nodes are not supported yet"
-            )
+    mine = {name: listeners[name] for name in names if name in listeners}
     voters = _voters(entries)
     if CONTROLLER in roles:
         _check_voting(entries, voters, node_id)
@@ -105,6 +106,7 @@ def parse_cluster(
         voters=voters,
         bootstrap=bootstrap,
         listener=_between_brokers(entries, brokers),
+        controller_listener=next(iter(names), CONTROLLER_LISTENER),
         cluster_id=_cluster_id(entries, voters),
     )
 
@@ -231,30 +233,24 @@ def _advertised(entries: Mapping[str, ConfigEntry], mine: Mapping[str, Endpoint]
 
 def _between_brokers(entries: Mapping[str, ConfigEntry], protocols: Mapping[str, str]) -> str:
     """The inter-broker listener: the configured one, else the first with the protocol PLAINTEXT, else the first."""
-    entry = entries.get("inter.broker.listener.name")
-    if entry is not None:
-        name = entry.text.strip().upper()
-        if protocols.get(name, ln.PLAINTEXT) != ln.PLAINTEXT:
-            raise BadSetting(
-                f"inter.broker.listener.name is {entry.text!r} ({entry.where}), which has the protocol "
-                f"{protocols[name]}, expected one with PLAINTEXT: TLS and SASL between nodes are not supported yet"
-            )
-        return name
-    plain = [name for name, protocol in protocols.items() if protocol == ln.PLAINTEXT]
-    if "PLAINTEXT" in plain or not protocols:
-        return "PLAINTEXT"
-    return plain[0] if plain else next(iter(protocols))
-
-
-def check_inter_broker_listener(cluster: ClusterConfig, protocols: Mapping[str, str]) -> None:
-    """Reject a broker of a cluster whose listeners all have TLS: other brokers could not connect."""
-    is_alone = cluster.is_standalone and not cluster.controllers
-    protocol = protocols.get(cluster.listener, ln.PLAINTEXT)
-    if cluster.is_broker and not is_alone and protocol != ln.PLAINTEXT:
+    entry, protocol = entries.get("inter.broker.listener.name"), entries.get("security.inter.broker.protocol")
+    if entry is not None and protocol is not None:
         raise BadSetting(
-            f"the listener {cluster.listener} has the protocol {protocol}, expected another listener with "
-            "the protocol PLAINTEXT for other brokers: TLS and SASL between nodes are not supported yet"
+            f"inter.broker.listener.name is {entry.text!r} ({entry.where}) and security.inter.broker.protocol is "
+            f"{protocol.text!r} ({protocol.where}), expected only one of them"
         )
+    if entry is not None:
+        return entry.text.strip().upper()
+    wanted = ln.PLAINTEXT if protocol is None else protocol.text.strip()
+    found = [name for name, each in protocols.items() if each == wanted]
+    if wanted in found or not protocols:
+        return wanted
+    if protocol is not None and not found:
+        raise BadSetting(
+            f"security.inter.broker.protocol is {protocol.text!r} ({protocol.where}), expected a listener with this "
+            f"protocol; the listeners are {', '.join(f'{name}:{each}' for name, each in protocols.items())}"
+        )
+    return found[0] if found else next(iter(protocols))
 
 
 def _cluster_id(entries: Mapping[str, ConfigEntry], voters: tuple[VoterAddress, ...]) -> str | None:

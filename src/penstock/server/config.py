@@ -8,20 +8,23 @@ source are an error.
 Settings that Penstock does not implement are rejected, unless they are known to be harmless (`_IGNORED`).
 """
 
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from penstock.base.settings import BadSetting
+from penstock.client.security import PLAINTEXT as NO_SECURITY
+from penstock.client.security import ClientSecurity
 from penstock.handlers.support.context import Endpoint
 from penstock.metadata.config_table import BROKER_SETTINGS, TOPIC_SETTINGS
 from penstock.metadata.configs import BrokerSettings, log_defaults, validate_static
 from penstock.metadata.image import EMPTY
+from penstock.metadata.records import UserScramCredentialRecord
 from penstock.server import listeners as ln
 from penstock.server.cluster_config import (
     CONTROLLER_LISTENER,
     ClusterConfig,
-    check_inter_broker_listener,
     check_reachable,
     controller_names,
     parse_cluster,
@@ -37,13 +40,14 @@ from penstock.server.config_sources import (
 )
 from penstock.server.listener_config import ListenerSettings, is_override, parse_overrides
 from penstock.server.oauth_config import OAuthConfig
+from penstock.server.peer_config import PeersSettings
 from penstock.server.sasl_config import (
-    JAAS_CONFIG,
     SaslConfig,
     bearer_tokens,
     check_doors,
     is_sasl_override,
     parse_sasl,
+    sasl_overrides,
 )
 from penstock.server.tls_config import TlsConfig, parse_tls
 from penstock.storage.open_files import OPEN_FILES_MAX
@@ -52,6 +56,9 @@ DATA_DEFAULT = "./penstock-data"
 LISTENER_DEFAULT = "PLAINTEXT"
 KAFKA_DEFAULT = Endpoint("127.0.0.1", 9092)
 """Loopback by default, because a new node neither authenticates clients nor encrypts."""
+
+FIRST_USERS = "bootstrap.scram.users"
+"""Also the flag --add-scram."""
 
 DOORS = {"http": "http.listener", "line": "line.listener"}
 """The doors beside the Kafka port, and the settings of their addresses."""
@@ -112,6 +119,12 @@ class NodeConfig:
     """By name, the TLS settings of the listeners that have it."""
     sasl: Mapping[str, SaslConfig] = field(default_factory=dict)
     """By name, the listeners whose clients must log in."""
+    to_brokers: ClientSecurity = field(default=NO_SECURITY)
+    """How this node connects to other brokers."""
+    to_controllers: ClientSecurity = field(default=NO_SECURITY)
+    """How this node connects to controllers."""
+    first_users: tuple[UserScramCredentialRecord, ...] = field(default=(), repr=False)
+    """SCRAM users of a new cluster, if this node writes its first records."""
     bearer: OAuthConfig | None = None
     """Which bearer tokens the settings without a listener's name accept; None if they name no keys."""
     doors: Mapping[str, Endpoint] = field(default_factory=dict)
@@ -233,12 +246,17 @@ def config_of(
         entries, controller, everyone, protocols, NODE_ID_DEFAULT if node_id is None else node_id
     )
     listeners = _served(entries, everyone, cluster)
-    check_inter_broker_listener(cluster, protocols)
-    tls = _tls(entries, overrides, listeners, protocols)
-    warnings += _without_tls(entries, tls)
+    secured = {name: protocols[name] for name in (*listeners, *cluster.controllers)}
+    of_tls = _tls_overrides(overrides, protocols)
+    tls = _tls(entries, of_tls, secured)
     warnings += _without_audit(entries, cluster)
     doors = _doors(entries, {"http": http, "line": line}, cluster)
-    sasl = parse_sasl(entries, of_sasl, {name: protocols[name] for name in listeners})
+    own_of_sasl = sasl_overrides(of_sasl, protocols)
+    sasl = parse_sasl(entries, own_of_sasl, secured)
+    peers = PeersSettings(entries, of_tls, own_of_sasl, protocols, cluster, sasl)
+    to_brokers, to_controllers = peers.to_brokers(), peers.to_controllers()
+    warnings += _without_tls(entries, [*tls, *(each for each in (to_brokers, to_controllers) if each.tls)])
+    warnings += peers.warnings()
     check_doors(sasl, doors)
     _reject_unsupported(entries, path)
     settings = {name: each.text.strip() for name, each in entries.items()}
@@ -256,6 +274,9 @@ def config_of(
         protocols=MappingProxyType(protocols),
         tls=MappingProxyType(tls),
         sasl=MappingProxyType(sasl),
+        to_brokers=to_brokers,
+        to_controllers=to_controllers,
+        first_users=_first_users(entries),
         bearer=bearer_tokens(entries),
         doors=MappingProxyType(doors),
         cluster=cluster,
@@ -279,8 +300,6 @@ def _hint(name: str) -> str:
     topic = TOPIC_SETTINGS.get(name)
     if topic is not None and topic.brokers:
         return f": it is a topic setting; the broker setting for all topics is {topic.brokers[0]}"
-    if name == JAAS_CONFIG:
-        return f": expected listener.name.NAME.MECHANISM.{JAAS_CONFIG}, as for Kafka's brokers"
     if name.startswith(_ACCESS):
         return ": this setting of access control is not supported yet"
     if name in _CLASSES or name.startswith("config.providers"):
@@ -386,38 +405,46 @@ def _protocols(
     kafka: str | None,
     controller: str | None,
 ) -> dict[str, str]:
-    """The security protocol of each listener. As in Kafka, a controller listener without an entry is PLAINTEXT."""
+    """The security protocol of each listener, also of the controllers' listeners that this node connects to. As in
+    Kafka, a controller listener without an entry is PLAINTEXT."""
     protocols, listeners = entries.get("listener.security.protocol.map"), entries.get("listeners")
-    plain = list(controller_names(entries, controller))
+    of_controllers = controller_names(entries, controller)
+    plain = list(of_controllers)
     if kafka is not None or listeners is None:
         plain.append(LISTENER_DEFAULT)
     source = protocols or listeners
     return ln.protocols_of(
-        everyone, None if protocols is None else protocols.text, source.where if source else "", plain
+        dict.fromkeys((*everyone, *of_controllers)),
+        None if protocols is None else protocols.text,
+        source.where if source else "",
+        plain,
     )
 
 
-def _tls(
-    entries: Mapping[str, ConfigEntry],
-    overrides: Iterable[ConfigEntry],
-    listeners: Mapping[str, Endpoint],
-    protocols: Mapping[str, str],
-) -> dict[str, TlsConfig]:
-    """The TLS settings of the listeners that have it."""
+def _tls_overrides(
+    overrides: Iterable[ConfigEntry], listeners: Iterable[str]
+) -> dict[str, dict[str, ConfigEntry]]:
     of_listeners = parse_overrides(overrides, listeners)
     for own in of_listeners.values():
         for name, each in own.items():
             _check(each._replace(name=name))
+    return of_listeners
+
+
+def _tls(
+    entries: Mapping[str, ConfigEntry],
+    of_listeners: Mapping[str, Mapping[str, ConfigEntry]],
+    protocols: Mapping[str, str],
+) -> dict[str, TlsConfig]:
+    """The TLS settings of this node's listeners that have it."""
     return {
-        name: parse_tls(
-            ListenerSettings(name, entries, of_listeners[name]), is_sasl=protocols[name] == ln.SASL_SSL
-        )
-        for name in listeners
-        if protocols[name] in (ln.SSL, ln.SASL_SSL)
+        name: parse_tls(ListenerSettings(name, entries, of_listeners[name]), is_sasl=protocol == ln.SASL_SSL)
+        for name, protocol in protocols.items()
+        if protocol in (ln.SSL, ln.SASL_SSL)
     }
 
 
-def _without_tls(entries: Mapping[str, ConfigEntry], tls: Mapping[str, TlsConfig]) -> list[str]:
+def _without_tls(entries: Mapping[str, ConfigEntry], tls: Collection[object]) -> list[str]:
     """Warn of a key store without a listener that uses it."""
     return [
         f"{name} ({entries[name].where}) has no effect: no listener has the protocol SSL or "
@@ -523,6 +550,15 @@ def _advertised(entries: Mapping[str, ConfigEntry], served: Mapping[str, Endpoin
                 "expected a host and a port that clients can reach"
             )
     return {name: endpoint for name, endpoint in advertised.items() if name in served}
+
+
+def _first_users(entries: Mapping[str, ConfigEntry]) -> tuple[UserScramCredentialRecord, ...]:
+    entry = entries.get(FIRST_USERS)
+    if entry is None:
+        return ()
+    from penstock.metadata.bootstrap_users import parse_users  # noqa: PLC0415  # loads OpenSSL
+
+    return parse_users(entry.text, f"{FIRST_USERS} ({entry.where})", os.urandom)
 
 
 def _reject_unsupported(entries: Mapping[str, ConfigEntry], data: str) -> None:

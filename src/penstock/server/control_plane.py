@@ -30,16 +30,14 @@ from penstock.metadata.versions import SUPPORTED
 from penstock.raft.config import RaftConfig
 from penstock.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
 from penstock.server.broker_liveness import BrokerLiveness
-from penstock.server.cluster_config import CONTROLLER_LISTENER, ClusterConfig
+from penstock.server.cluster_config import ClusterConfig
 from penstock.server.config import NodeConfig
+from penstock.server.listeners import PLAINTEXT, PROTOCOL_NUMBERS
 from penstock.storage import LogDirectory, StorageError
 from penstock.vfs import Vfs
 from penstock.wire.peers import Peers
 
 logger = logging.getLogger(__name__)
-
-PLAINTEXT = 0
-"""The security protocol's number on the wire."""
 
 REGISTER_AGAIN_MS = 1000
 
@@ -70,7 +68,7 @@ class ControlPlane:
             peers,
             identity.cluster_id,
             quorum_settings.raft,
-            own[0].listener if own else CONTROLLER_LISTENER,
+            quorum_settings.listener,
             self._cluster_id_check,
         )
         self.quorum = MetadataQuorum(
@@ -114,7 +112,10 @@ class ControlPlane:
             incarnation_id=random_uuid(world.rng),
             endpoints=tuple(
                 RegisteredEndpoint(
-                    name=each.listener, host=each.host, port=each.port, security_protocol=PLAINTEXT
+                    name=each.listener,
+                    host=each.host,
+                    port=each.port,
+                    security_protocol=PROTOCOL_NUMBERS[config.protocols.get(each.listener, PLAINTEXT)],
                 )
                 for each in own
             ),
@@ -198,8 +199,11 @@ def quorum_settings_of(config: NodeConfig, node_id: int) -> QuorumSettings:
     number, cluster = config.number, config.cluster
     return QuorumSettings(
         endpoints=_own_endpoints(cluster, node_id),
+        listener=cluster.controller_listener,
         voters=_voters(cluster),
-        bootstrap=tuple(Endpoint(CONTROLLER_LISTENER, each.host, each.port) for each in _bootstrap(cluster)),
+        bootstrap=tuple(
+            Endpoint(cluster.controller_listener, each.host, each.port) for each in _bootstrap(cluster)
+        ),
         is_standalone=cluster.is_standalone,
         raft=RaftConfig(
             election_timeout_ms=number("controller.quorum.election.timeout.ms"),
@@ -230,16 +234,20 @@ def _voters(cluster: ClusterConfig) -> VoterSet:
     """The configured voters; none for a single voter, which is this node: its log has the voters in force."""
     if len(cluster.voters) <= 1 and cluster.is_controller:
         return VoterSet()
-    name = next(iter(cluster.controllers), CONTROLLER_LISTENER)
+    name = cluster.controller_listener
     return VoterSet.of(
         Voter(ReplicaKey(number), (Endpoint(name, at.host, at.port),)) for number, at in cluster.voters
     )
 
 
 def _own_endpoints(cluster: ClusterConfig, node_id: int) -> tuple[Endpoint, ...]:
+    """The address among the voters is that of the listener that nodes connect to; another has only its host."""
     configured = dict(cluster.voters).get(node_id)
     found = []
     for name, at in cluster.controllers.items():
-        own = cluster.advertised.get(name) or configured or at
+        own = cluster.advertised.get(name)
+        if own is None and configured is not None:
+            own = configured if name == cluster.controller_listener else Address(configured.host, at.port)
+        own = own or at
         found.append(Endpoint(name, own.host or "localhost", own.port))
     return tuple(found)

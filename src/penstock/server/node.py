@@ -70,6 +70,7 @@ from penstock.storage import DirectoryRefused, LogDirectory, StorageError, open_
 from penstock.vfs import Vfs
 
 if TYPE_CHECKING:
+    from penstock.client.security import ClientSecurity
     from penstock.gateway.idempotency import IdempotencyKeys
     from penstock.gateway.shared.gateway import Gateway
     from penstock.gateway.shared.wire import ProtocolServer
@@ -78,6 +79,7 @@ if TYPE_CHECKING:
     from penstock.server.audit import NodeAudit
     from penstock.server.oauth import TokenValidators
     from penstock.server.oauth_config import OAuthConfig
+    from penstock.server.peer_security import PeerSecurity
     from penstock.server.tls import TlsListeners
 
 logger = logging.getLogger(__name__)
@@ -198,9 +200,18 @@ class Node:
         # DescribeConfigs also shows a node.id from the directory.
         own = {"node.id": str(identity.node_id), **config.settings}
         settings = BrokerSettings(identity.node_id, own)
-        self._peers = PeerConnections(world, f"penstock-{identity.node_id}")
+        name = f"penstock-{identity.node_id}"
+        self._brokers = PeerConnections(world, name, self._security("brokers", config.to_brokers))
+        self._controllers = PeerConnections(world, name, self._security("controllers", config.to_controllers))
         self._control_plane = ControlPlane(
-            world, self._vfs, directory, config, settings, self._peers, lambda: self.context, listener=self
+            world,
+            self._vfs,
+            directory,
+            config,
+            settings,
+            self._controllers,
+            lambda: self.context,
+            listener=self,
         )
         self.quorum, controller = self._control_plane.quorum, self._control_plane.router
         self._lifecycle = BrokerLifecycle(
@@ -212,10 +223,13 @@ class Node:
             registration_timeout_ms=config.number("initial.broker.registration.timeout.ms"),
             session_timeout_ms=config.number("broker.session.timeout.ms"),
             has_lost_majority=lambda: self.quorum.has_lost_majority,
+            is_refused=lambda: self._controllers.is_refused,
             registered=directory.registered,
         )
-        broker_client = BrokerClient(world, self._peers, lambda: self.context.image, config.cluster.listener)
-        self._peers.lost = broker_client.lost
+        broker_client = BrokerClient(
+            world, self._brokers, lambda: self.context.image, config.cluster.listener
+        )
+        self._brokers.lost = broker_client.lost
         replicas = Replicas(
             data_world,
             directory,
@@ -259,7 +273,7 @@ class Node:
             advertised=dict(config.advertised),
             metrics=self._metrics,
             peer_gateway=lambda: self.open_gateway().peer_rpc,
-            peers=self._peers,
+            peers=self._controllers,
             authorizer=make_authorizer(config),
             token_keys=token_keys(settings),
             audit=None if audit is None else audit.log,
@@ -282,6 +296,7 @@ class Node:
         )
         self._keys = self._idempotency_keys()
         self._tls = self._tls_listeners()
+        self._watch_certificates()
 
     def _tls_listeners(self) -> "TlsListeners | None":
         if not self._config.tls:
@@ -296,6 +311,21 @@ class Node:
         from penstock.server.audit import NodeAudit  # noqa: PLC0415  # most nodes have none
 
         return NodeAudit(self._data_world, self._vfs, self._config, node_id, self._metrics)
+
+    def _security(self, what: str, security: "ClientSecurity") -> "PeerSecurity | None":
+        """How this node connects to brokers or controllers; None without TLS and log-ins."""
+        if security.tls is None and security.login is None:
+            return None
+        from penstock.server.peer_security import PeerSecurity  # noqa: PLC0415  # loads OpenSSL
+
+        return PeerSecurity(self._world, security, what)
+
+    def _watch_certificates(self) -> None:
+        """From the start, since a node that cannot join yet may need changed files to do so."""
+        self._brokers.start()
+        self._controllers.start()
+        if self._tls is not None:
+            self._tls.start()
 
     def _sasl_listeners(self) -> "Mapping[str, SaslListener]":
         """The listeners whose clients must log in."""
@@ -431,7 +461,7 @@ class Node:
         if image.features and naming:
             self._control_plane.active.write(naming)
         elif not image.features:
-            self._control_plane.active.write([*self._first_records(), *naming])
+            self._control_plane.active.write([*self._first_records(), *naming, *self._first_users()])
             found = (
                 adopt(self.directory, self.context.node_id, self._world.rng) if self._is_only_voter else ()
             )
@@ -443,6 +473,15 @@ class Node:
         """First records of a new cluster: those of formatting, or else the defaults."""
         needed = min_insync_replicas("", self._image, self.context.settings)
         return self.quorum.bootstrap or list(bootstrap_records(min_insync_replicas=needed))
+
+    def _first_users(self) -> Sequence[AnyRecord]:
+        """SCRAM users of a new cluster (KIP-900): brokers that log in to each other with SCRAM need one."""
+        users = self._config.first_users
+        if not users:
+            return ()
+        logger.info("new cluster: added the SCRAM users %s", ", ".join(each.name for each in users))
+        keys = [each.server_key for each in users]
+        return [*users, *unknown_users_secret(self._image, keys, self._world.rng)]
 
     def resigned(self, epoch: LeaderEpoch) -> None:
         self._control_plane.resign()
@@ -498,8 +537,6 @@ class Node:
         self.context.replicas.settle()
         self._housekeeping.start()
         self._connections.start()
-        if self._tls is not None:
-            self._tls.start()
         if self._audit is not None:
             self._audit.start(self.context)
         logger.info(
@@ -603,7 +640,8 @@ class Node:
             self._tls.stop()
         self._stop_validators()
         self._connections.close()
-        self._peers.close()
+        self._brokers.close()
+        self._controllers.close()
         try:
             self.directory.close()
         except StorageError as error:
@@ -618,8 +656,9 @@ class Node:
         if self._tls is not None:
             self._tls.stop()
         self._stop_validators()
-        if hasattr(self, "_peers"):
-            self._peers.abort()
+        for name in ("_brokers", "_controllers"):
+            if hasattr(self, name):
+                getattr(self, name).abort()
         if hasattr(self, "quorum"):
             self.quorum.abandon()
         if hasattr(self, "directory"):

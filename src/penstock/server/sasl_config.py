@@ -69,10 +69,11 @@ def is_sasl_override(name: str) -> bool:
     return setting.endswith(SESSION) or setting.startswith("sasl.") or ".sasl." in setting
 
 
-def parse_sasl(
-    entries: Mapping[str, ConfigEntry], overrides: Iterable[ConfigEntry], protocols: Mapping[str, str]
-) -> dict[str, SaslConfig]:
-    """The SASL listeners. `overrides` has settings of single listeners, `protocols` the brokers' listeners."""
+def sasl_overrides(
+    overrides: Iterable[ConfigEntry], protocols: Mapping[str, str]
+) -> dict[str, dict[str, ConfigEntry]]:
+    """Settings of single listeners, by listener and by the rest of the setting's name. `protocols` has all listeners
+    of this node and those of controllers that it connects to."""
     names = {name.lower(): name for name in protocols}
     own: dict[str, dict[str, ConfigEntry]] = {name: {} for name in protocols}
     for entry in overrides:
@@ -94,6 +95,15 @@ def parse_sasl(
         setting = setting.lower()
         if setting not in own[name] or own[name][setting].rank <= entry.rank:
             own[name][setting] = entry
+    return own
+
+
+def parse_sasl(
+    entries: Mapping[str, ConfigEntry],
+    own: Mapping[str, Mapping[str, ConfigEntry]],
+    protocols: Mapping[str, str],
+) -> dict[str, SaslConfig]:
+    """The SASL listeners. `own` has settings of single listeners, `protocols` this node's listeners."""
     return {
         name: _listener(name, entries, own[name])
         for name, protocol in protocols.items()
@@ -127,7 +137,7 @@ def _listener(name: str, entries: Mapping[str, ConfigEntry], own: Mapping[str, C
             f"expected some of {', '.join(MECHANISMS)}"
         )
     modules = {
-        mechanism: _module(mechanism, own[key])
+        mechanism: login_module(mechanism, own[key])
         for mechanism in mechanisms
         if (key := f"{mechanism.lower()}.{JAAS_CONFIG}") in own
     }
@@ -146,7 +156,7 @@ def _listener(name: str, entries: Mapping[str, ConfigEntry], own: Mapping[str, C
     return SaslConfig(mechanisms, users, oauth, MappingProxyType(session_ms), int(receive or 0))
 
 
-def _module(mechanism: str, entry: ConfigEntry) -> tuple[LoginModule, str]:
+def login_module(mechanism: str, entry: ConfigEntry) -> tuple[LoginModule, str]:
     """A login module, and the name of its setting for errors."""
     what = f"{entry.name} ({entry.where})"
     module = parse_jaas(entry.text, what)

@@ -13,13 +13,12 @@ The connection is counted and limited from the moment it is accepted. Until the 
 and the handshake has `HANDSHAKE_MS_MAX`. Handshakes cost a millisecond each: in one pass of the loop they take
 `HANDSHAKES_NS_MAX`, and the others wait for the next, after everybody else.
 
-Keys and certificates are looked at every `LOOK_MS`. Changed ones are used for new connections. If they are broken, the
-old ones stay in use.
+Changed keys and certificates (`file_watch.py`) are used for new connections. If they are broken, the old ones stay in
+use.
 """
 
 import asyncio
 import logging
-import os
 import ssl
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -32,6 +31,7 @@ from penstock.base.world import Timer, World
 from penstock.handlers.support.context import ANONYMOUS, Session
 from penstock.security.principal_mapping import mapper
 from penstock.security.x509 import BadCertificate, subject
+from penstock.server.file_watch import FileWatch
 from penstock.server.log_limit import LogLimit
 from penstock.server.loop_tick import LoopTick
 from penstock.server.tls_config import TlsConfig
@@ -57,8 +57,6 @@ RECORD_BYTES: Final = 16 * 1024
 
 RECEIVE_BYTES: Final = 64 * 1024
 """Encrypted bytes per receive, into a buffer that all connections share."""
-
-LOOK_MS: Final = 2000
 
 TLS: Final = "TLS"
 """The mechanism of log-ins with certificates, for the audit."""
@@ -115,7 +113,7 @@ class TlsListeners:
 
     def start(self) -> None:
         for each in self._of.values():
-            each.look_later()
+            each.start()
 
     def stop(self) -> None:
         for each in self._of.values():
@@ -131,15 +129,14 @@ class TlsListener:
         self.audit = audit
         self._world = world
         self._config = config
-        self._timer: Timer | None = None
-        self._is_stopped = False
         self.failures = LogLimit(world)
         self.name_of = mapper(config.mapping_rules, config.mapping_setting)
         self.is_principal_by_log_in = config.is_principal_by_log_in
         self.meter = metrics.tls_listener(config.listener)
-        self._seen = _signature(config.files)
-        """The files when they were last read, valid or not."""
-        self._use(load(config))
+        self._files = FileWatch(
+            world, config.files, lambda: load(config), self._reloaded, self._reload_failed
+        )
+        self._use(self._files.first())
 
     @property
     def name(self) -> str:
@@ -164,55 +161,25 @@ class TlsListener:
 
     # -- changed files -------------------------------------------------------------------------
 
-    def look_later(self) -> None:
-        if self._config.files and not self._is_stopped:
-            self._timer = self._world.call_later(LOOK_MS, self._look)
+    def start(self) -> None:
+        self._files.start()
 
     def stop(self) -> None:
-        self._is_stopped = True
-        if self._timer is not None:
-            self._timer.cancel()
+        self._files.stop()
 
-    def _look(self) -> None:
-        self._world.beside(self._read_if_changed, self._read)
+    def _reloaded(self, loaded: Loaded) -> None:
+        self.meter.reloads += 1
+        self._use(loaded)
 
-    def _read_if_changed(self) -> Loaded | None:
-        """On a thread: a file may be on a disk that does not answer, and PKCS#12 takes long to open."""
-        now = _signature(self._config.files)
-        if now == self._seen:
-            return None
-        self._seen = now
-        return load(self._config)
-
-    def _read(self, loaded: Loaded | None, error: Exception | None) -> None:
-        if self._is_stopped:
-            return
-        if error is not None:
-            self.meter.reload_errors += 1
-            self.meter.is_stale = True
-            logger.error(
-                "listener %s keeps its old key and certificates, because the new ones cannot be used: %s",
-                self.name,
-                error,
-                exc_info=None if isinstance(error, BadSetting) else error,
-            )
-        elif loaded is not None:
-            self.meter.reloads += 1
-            self._use(loaded)
-        self.look_later()
-
-
-def _signature(files: Iterable[str]) -> tuple[tuple[int, ...], ...]:
-    """Changes when a file is written or replaced, also through a symbolic link."""
-    found: list[tuple[int, ...]] = []
-    for path in files:
-        try:
-            stat = os.stat(path)
-        except (OSError, ValueError):
-            found.append(())
-        else:
-            found.append((stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns))
-    return tuple(found)
+    def _reload_failed(self, error: Exception) -> None:
+        self.meter.reload_errors += 1
+        self.meter.is_stale = True
+        logger.error(
+            "listener %s keeps its old key and certificates, because the new ones cannot be used: %s",
+            self.name,
+            error,
+            exc_info=None if isinstance(error, BadSetting) else error,
+        )
 
 
 # -- handshakes ----------------------------------------------------------------------------------------

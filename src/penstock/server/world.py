@@ -21,7 +21,16 @@ from typing import Any, TypeVar, cast
 
 from penstock.base.ids import TimestampMs
 from penstock.base.loop_watch import HELD_NS
-from penstock.base.world import DIAL_MS_MAX, EXPORTS, ProcessUsage, StreamProtocol, Syncable, Timer
+from penstock.base.world import (
+    DIAL_MS_MAX,
+    DIAL_TLS_MS_MAX,
+    EXPORTS,
+    DialTls,
+    ProcessUsage,
+    StreamProtocol,
+    Syncable,
+    Timer,
+)
 from penstock.server.child import Child
 from penstock.server.helper_lane import HelperLane
 from penstock.server.kernel_syncs import KernelSyncs
@@ -154,23 +163,41 @@ class LoopWorld:
             helpers = self._helpers[lane] = HelperLane(lane, self._run, self.call_later)
         helpers.do(work, done)
 
-    def dial(self, host: str, port: int, protocol: StreamProtocol, failed: Callable[[bool], None]) -> None:
+    def dial(
+        self,
+        host: str,
+        port: int,
+        protocol: StreamProtocol,
+        failed: Callable[[bool], None],
+        tls: DialTls | None = None,
+    ) -> None:
         if self._is_closed:
             return
-        task = self._loop.create_task(self._dial(host, port, protocol, failed))
+        task = self._loop.create_task(self._dial(host, port, protocol, failed, tls))
         self._dialling.add(task)
         task.add_done_callback(self._dialling.discard)
 
     async def _dial(
-        self, host: str, port: int, protocol: StreamProtocol, failed: Callable[[bool], None]
+        self,
+        host: str,
+        port: int,
+        protocol: StreamProtocol,
+        failed: Callable[[bool], None],
+        tls: DialTls | None,
     ) -> None:
         try:
-            async with asyncio.timeout(DIAL_MS_MAX / 1000):
+            async with asyncio.timeout((DIAL_MS_MAX if tls is None else DIAL_TLS_MS_MAX) / 1000):
                 transport, _ = await self._loop.create_connection(
-                    lambda: cast("asyncio.BufferedProtocol", protocol), host, port
+                    lambda: cast("asyncio.BufferedProtocol", protocol),
+                    host,
+                    port,
+                    ssl=None if tls is None else tls.context,
+                    server_hostname=None if tls is None else host,
                 )
             _limit_unacknowledged(transport.get_extra_info("socket"))
         except OSError as error:  # TimeoutError is one
+            if tls is not None:
+                tls.error = error
             if not self._is_closed:
                 failed(_is_refused(error))
 

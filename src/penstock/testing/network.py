@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final, cast
 
-from penstock.base.world import StreamProtocol, World
+from penstock.base.world import DialTls, StreamProtocol, World
 
 LOOK_S_MAX: Final = 30.0
 """How long a node may take to apply a change of the network."""
@@ -93,7 +93,14 @@ class DiallingWorld:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    def dial(self, host: str, port: int, protocol: StreamProtocol, failed: Callable[[bool], None]) -> None:
+    def dial(
+        self,
+        host: str,
+        port: int,
+        protocol: StreamProtocol,
+        failed: Callable[[bool], None],
+        tls: DialTls | None = None,
+    ) -> None:
         if self._network.is_cut(self._node, port):
             self._unanswered.append((port, failed))
             return
@@ -107,7 +114,7 @@ class DiallingWorld:
             else:
                 failed(refused)
 
-        self._inner.dial(host, port, wire, not_made)
+        self._inner.dial(host, port, wire, not_made, tls)
 
     def _over(self, wire: "_Wire") -> None:
         self._open.pop(wire, None)

@@ -20,7 +20,7 @@ from penstock.cli.cluster_status import SETTINGS, look, show, summary
 from penstock.cli.command_group import command_group
 from penstock.cli.connecting import ClientConfigFile, parse_pairs, secured, target_of
 from penstock.cli.main import EXIT_WRONG
-from penstock.cli.options import Json
+from penstock.cli.options import AddScram, Json
 from penstock.cli.output import Refused, counted, print_json, print_json_line, print_result
 
 DATA_DEFAULT = Path("penstock-cluster")
@@ -74,6 +74,11 @@ def start_command(
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="A setting of every node, by Kafka's name."),
     ] = None,
+    config: Annotated[
+        str | None,
+        typer.Option("--config", metavar="FILE", help="Settings file of every node, as for penstock up."),
+    ] = None,
+    users: AddScram = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON lines: an object for each event.")] = False,
 ) -> None:
     """Start a cluster, show its state, and stop it at Ctrl-C.
@@ -85,13 +90,16 @@ def start_command(
     penstock cluster start
     penstock cluster start --brokers 5 --controllers 3 --data ./five --base-port 19092
     penstock cluster start --set log.retention.hours=1
+    penstock cluster start --config secured.properties --add-scram 'SCRAM-SHA-256=[name=admin,password=secret]'
     """
     wanted = ClusterOptions(
         brokers or BROKERS_DEFAULT,
         controllers,
         base_port,
         settings=parse_pairs(settings or [], "setting"),
+        config=config,
     )
+    nodes.give_first_users(users)
     start(data, wanted, is_new=brokers is not None, as_json=as_json)
 
 

@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.cluster_nodes import BROKERS_MAX, HOST, ClusterOptions
+from penstock.cli.cluster_nodes import BROKERS_MAX, HOST, ClusterOptions, give_first_users
+from penstock.cli.options import AddScram
 from penstock.cli.output import Refused
 from penstock.cli.up import Flags, up
 
@@ -62,6 +63,7 @@ def up_command(
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="A setting, by Kafka's name; repeatable."),
     ] = None,
+    users: AddScram = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Log more.")] = False,
     brokers: Annotated[
         int | None,
@@ -98,9 +100,10 @@ def up_command(
     """
     if brokers is not None:
         places = {"--kafka": kafka, "--controller": controller, "--http": http, "--line": line}
+        give_first_users(users)
         up_brokers(brokers, data, places, config, settings or [])
         return 0
-    return up(Flags(data, kafka, controller, http, line, config, settings or [], verbose))
+    return up(Flags(data, kafka, controller, http, line, config, settings or [], users or [], verbose))
 
 
 def up_brokers(

@@ -230,7 +230,7 @@ class Context:
     peer_gateway: Callable[[], PeerGateway] | None = None
     """Created at the first call, whether or not this node serves HTTP or the line protocol."""
     peers: "Peers | None" = None
-    """Connections to other nodes; None on a single node."""
+    """Connections to controllers; None on a single node."""
     token_keys: "TokenKeys | None" = None
     """The keys of delegation tokens; None if tokens are off."""
     authorizer: "Authorizer | None" = None

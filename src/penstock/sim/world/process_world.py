@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Protocol, TypeVar
 
-from penstock.base.world import StreamProtocol
+from penstock.base.world import DialTls, StreamProtocol
 from penstock.sim.checkers.violation import Violation
 from penstock.sim.world.schedule import START_MS, Event, Schedule
 from penstock.wire.peers import Address
@@ -186,8 +186,16 @@ class SimWorld:
     ) -> None:
         self.beside(work, done)
 
-    def dial(self, host: str, port: int, protocol: StreamProtocol, failed: Callable[[bool], None]) -> None:
+    def dial(
+        self,
+        host: str,
+        port: int,
+        protocol: StreamProtocol,
+        failed: Callable[[bool], None],
+        tls: DialTls | None = None,
+    ) -> None:
         assert self._network is not None, "this world has no network"
+        assert tls is None, "the simulated network has no TLS; nodes use SASL_PLAINTEXT"
         if self.is_alive:
             self._network.dial(self, Address(host, port), protocol, failed)
 

@@ -1,0 +1,116 @@
+"""Three real nodes with TLS and log-ins between them."""
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import (
+    AdminClient,
+    NewTopic,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+from tests.cluster.secured import LISTENERS, PASSWORDS, SecuredProcesses, Sequence, read_all
+from tests.compat.clients.patient import wait_until
+
+PAUSE_S_MAX = 15.0
+"""Between two acknowledged records, on a machine that runs other tests too."""
+
+FIRST_USER = f"SCRAM-SHA-256=[name=broker,password={PASSWORDS['broker']}]"
+
+
+def test_a_new_cluster_whose_brokers_log_in_with_scram_starts(tmp_path: Path) -> None:
+    """KIP-900: the first records have the brokers' user. Then a leader is killed with -9, and nothing is lost."""
+    with SecuredProcesses(tmp_path, {"PENSTOCK_BOOTSTRAP_SCRAM_USERS": FIRST_USER}) as cluster:
+        client = cluster.client()
+        admin = AdminClient(client)
+        admin.create_topics([NewTopic("orders", 3, 3)])["orders"].result(30)
+        sequence = Sequence(client, "orders", "a")
+        wait_until(lambda: len(sequence.acknowledged) > 100)
+        leader = admin.list_topics("orders", 30).topics["orders"].partitions[0].leader
+        cluster.nodes[leader].kill()
+        so_far = len(sequence.acknowledged)
+        wait_until(lambda: len(sequence.acknowledged) > so_far + 300)
+        cluster.nodes[leader].start()
+
+        wait_until(lambda: is_in_sync(client, "orders"))
+        sequence.end()
+        assert not sequence.failed
+        values = read_all(client, "orders")
+        assert sorted(values) == sorted(f"a:{number}" for number in sequence.acknowledged)
+        said = cluster.complaints
+        assert " ERROR " not in said, said
+        assert not any(password in said for password in PASSWORDS.values())
+
+
+def is_in_sync(client: dict[str, str], topic: str) -> bool:
+    found = AdminClient(client).list_topics(topic, 30).topics[topic]
+    return all(len(each.isrs) == 3 for each in found.partitions.values())
+
+
+def restart_each(
+    cluster: SecuredProcesses, settings: Callable[[int], dict[str, str]], is_ready: Callable[[], bool]
+) -> None:
+    """Give each node new settings and restart it, one after the other, when all replicas are in sync."""
+    for number, node in cluster.nodes.items():
+        node.configure(settings(number))
+        assert node.stop() == 0
+        node.start()
+        wait_until(is_ready)
+
+
+@pytest.mark.long
+def test_a_running_cluster_of_three_is_secured_without_a_stop(tmp_path: Path) -> None:
+    """docs/security.md, "Secure a running cluster". Two producers with acks=all: one without security until clients
+    have moved, one with log-ins from when the new listeners are there."""
+    cluster = SecuredProcesses(tmp_path)
+    plain, secure = {"bootstrap.servers": cluster.bootstrap_at("PLAINTEXT")}, cluster.client()
+    for number, node in cluster.nodes.items():
+        node.configure(cluster.plain(number))
+
+    def with_listeners(number: int) -> dict[str, str]:
+        """Step 1: more listeners, which nobody uses yet."""
+        return {
+            **cluster.secured(number, LISTENERS),
+            "inter.broker.listener.name": "PLAINTEXT",
+            "controller.listener.names": "CONTROLLER,CSECURE",
+            "controller.quorum.voters": cluster.voters("CONTROLLER"),
+        }
+
+    def between_nodes(number: int) -> dict[str, str]:
+        """Step 3: nodes use the new listeners."""
+        return {
+            **with_listeners(number),
+            "inter.broker.listener.name": "SECURE",
+            "controller.listener.names": "CSECURE,CONTROLLER",
+            "controller.quorum.voters": cluster.voters("CSECURE"),
+        }
+
+    with cluster:
+        admin = AdminClient(plain)
+        admin.create_topics([NewTopic("orders", 3, 3)])["orders"].result(30)
+        old = Sequence(plain, "orders", "old")
+        restart_each(cluster, with_listeners, lambda: is_in_sync(plain, "orders"))
+        user = UserScramCredentialUpsertion(
+            "broker",
+            ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096),
+            PASSWORDS["broker"].encode(),
+        )
+        for done in admin.alter_user_scram_credentials([user]).values():
+            done.result(30)
+        new = Sequence(secure, "orders", "new")
+        restart_each(cluster, between_nodes, lambda: is_in_sync(secure, "orders"))
+        old.end()
+        restart_each(cluster, cluster.settings, lambda: is_in_sync(secure, "orders"))
+        new.end()
+        assert (old.failed, new.failed) == ([], [])
+        assert max(old.longest_pause_s, new.longest_pause_s) < PAUSE_S_MAX, cluster.complaints
+        expected = [f"{each.name}:{number}" for each in (old, new) for number in each.acknowledged]
+        assert sorted(read_all(secure, "orders")) == sorted(expected)
+        said = cluster.complaints
+        assert " ERROR " not in said, said
+        for port in (*cluster.ports["PLAINTEXT"].values(), *cluster.ports["CONTROLLER"].values()):
+            with socket.socket() as probe:
+                assert probe.connect_ex(("127.0.0.1", port)) != 0, "the old listeners are closed"
