@@ -15,13 +15,13 @@ from .errors import RETRIABLE, BrokerRefused, refused
 from .topology import TopicInfo
 
 BROKER_DEFAULT: Final = -1
-"""Partitions or replicas of a new topic: the broker's default."""
+"""As the partitions or replicas of a new topic: the broker's default."""
 
 SETTLE_MS: Final = 10_000
-"""How long to wait until a change is in a broker's metadata. After that the call returns all the same."""
+"""How long to wait until a change is in a broker's metadata. After that the call returns anyway."""
 
 CONFIGS_SETTLE_MS: Final = 2_000
-"""The same for settings. Shorter, since a broker may show a value in another form than it was set."""
+"""The same for settings. Shorter, since a broker may return a value in another form than it was set."""
 
 
 class NewTopic(NamedTuple):
@@ -37,7 +37,7 @@ class Outcome(NamedTuple):
     topic_id: Uuid | None = None
     partitions: int = -1
     replication_factor: int = -1
-    """Of a created topic, if the broker returns it."""
+    """Set for a created topic, if the broker returns it."""
 
 
 def list_topics(cluster: Cluster) -> list[TopicInfo]:

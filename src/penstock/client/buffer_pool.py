@@ -1,22 +1,22 @@
 """A pool of receive buffers, reused once no reply refers to them.
 
-Answers are slices of the buffer that they came in, so a buffer is in use while an answer is kept. Fetched megabytes
-are looked at for a moment only, and fresh memory costs more than what is received into it: the kernel gives it page by
-page, and a bytearray is filled with zeros first. So large buffers are kept, and taken again when they are free.
+Replies are slices of the buffer that they were received into, so a buffer is in use while a reply is kept. Fetched
+records are used for a short time only, and new memory costs more than receiving into it: the kernel maps it page by
+page, and a bytearray is filled with zeros first. So large buffers are kept, and reused when they are free.
 
-A bytearray refuses to change its size while anyone looks at it. That is how it is known to be free.
+A bytearray cannot be resized while a memoryview of it exists, which shows whether it is free.
 """
 
 from typing import Final
 
 COUNT_MAX: Final = 2
-"""While one answer comes, the last one is being read, and the one before has not been let go of yet."""
+"""While one reply arrives, the last one is read, and the one before may not have been released yet."""
 SPARE_BYTES_MIN: Final = 128 << 10
-"""Smaller ones cost next to nothing."""
+"""Smaller buffers are not pooled: they cost little."""
 SPARE_BYTES_MAX: Final = 32 << 20
-"""Larger ones are rare, and are not worth the memory that they would hold while nothing comes."""
+"""Larger buffers are rare, and would hold memory while idle."""
 STEP_BYTES: Final = 1 << 20
-"""Large ones have a multiple of it: answers to the same question differ a little in size."""
+"""Sizes are rounded up to a multiple of this: replies to similar requests differ a little in size."""
 
 
 class BufferPool:
@@ -24,12 +24,12 @@ class BufferPool:
         self._buffers: list[bytearray] = []
 
     def keep(self, buffer: bytearray) -> None:
-        """Have it again later; of too many, the one that was kept first goes."""
+        """Keep a buffer for reuse. If there are too many, the oldest is dropped."""
         if SPARE_BYTES_MIN <= len(buffer) <= SPARE_BYTES_MAX:
             self._buffers = [*self._buffers, buffer][-COUNT_MAX:]
 
     def take_or_make(self, bytes_min: int) -> bytearray:
-        """One that is free and has as many bytes, whatever they are; or else a new one."""
+        """A free buffer of at least this size, with any content, or a new one."""
         for index, buffer in enumerate(self._buffers):
             if len(buffer) >= bytes_min and _is_free(buffer):
                 return self._buffers.pop(index)

@@ -192,7 +192,7 @@ class Cluster(Closing):
     def refresh(
         self, topics: Iterable[str] | None, *, create: bool = False, timeout_ms: float | None = None
     ) -> ClusterInfo:
-        """Fetch metadata of some topics, or with None of all. Returns the metadata of this response."""
+        """Fetch metadata of some topics, or of all if None. Returns the metadata of this response."""
         names = None if topics is None else list(dict.fromkeys(topics))
         # Version 4 is the first with allow_auto_topic_creation.
         request = through_kio(Api.METADATA, lambda make: _metadata(make, names, create), version_min=4)
@@ -240,7 +240,7 @@ class Cluster(Closing):
     def learn(
         self, partition: TopicPartition, leader: CurrentLeader, endpoints: Sequence[NodeEndpoint]
     ) -> bool:
-        """Apply the new leader that a response reports (KIP-951). Return whether it is news."""
+        """Apply the new leader that a response reports (KIP-951). Return whether it was not known."""
         topic = self.info.topics.get(partition.topic)
         known = None if topic is None else topic.partitions.get(partition.partition)
         if topic is None or known is None or leader.leader_epoch <= known.leader_epoch:
@@ -258,7 +258,7 @@ def _metadata(make: Any, names: list[str] | None, create: bool) -> Any:
         "allow_auto_topic_creation": create,
         "include_topic_authorized_operations": False,
     }
-    if make.version <= 10:  # DescribeCluster has it since
+    if make.version <= 10:  # newer versions have it in DescribeCluster
         fields["include_cluster_authorized_operations"] = False
     topics = None
     if names is not None:

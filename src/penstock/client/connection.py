@@ -1,15 +1,15 @@
-"""One conversation with a broker, as bytes: no socket, no clock.
+"""One connection to a broker, as bytes: no socket, no clock.
 
     conversation.take()            bytes to send, the greeting first
     conversation.room()            where to receive into, and then
-    conversation.received(count)   the calls that were answered by what came
+    conversation.received(count)   the calls that these bytes answer
     conversation.send(request)     a Call, once `is_ready`
 
-The greeting is ApiVersions in the latest version known here. A broker that does not have that version answers in
-the form of version 0 with error 35 and the versions it has (KIP-511), and is asked again. From its reply on each
-request takes the highest version that both have. Responses come in the order of the requests; one that
-answers something else, or does not read, raises MalformedResponse, and a length beyond the limit BadFrame: the
-connection is then of no more use.
+The greeting is ApiVersions in the latest version known here. A broker that does not have that version answers in the
+form of version 0 with error 35 and the versions it has (KIP-511), and gets a second request. Each request then uses
+the highest version that both sides have. Responses come in the order of the requests. A response that answers another
+request, or cannot be parsed, raises MalformedResponse, and a length beyond the limit BadFrame: the connection must
+then be closed.
 
 With credentials the log-in follows the greeting (`login.py`), and only then `is_ready` is true. A refusal raises
 LoginFailed. If the broker limits the session, the first request after 85% of it begins another log-in (KIP-368).
@@ -47,16 +47,16 @@ _LENGTH_BYTES = 4
 
 BUFFER_BYTES = 64 * 1024
 COPIED_BYTES = 8 * 1024
-"""What came is copied, and its buffer used again, if it is no more than this."""
+"""Received bytes up to this many are copied, and their buffer is reused."""
 BELIEVED_BYTES = 4 << 20
-"""Room that the length of a frame alone gets; a fetched megabyte or two arrives without being copied."""
+"""Room that the length field of a frame alone reserves: one or two fetched megabytes arrive without being copied."""
 
 SESSION_SHARE = 0.85
-"""Of the lifetime of a session, after which the next request logs in again. Kafka's clients take 0.85 to 0.95."""
+"""Part of a session's lifetime after which the next request logs in again. Kafka's clients take 0.85 to 0.95."""
 
 
 class Call(Generic[T]):
-    """A request on its way, and then its answer."""
+    """A request in flight, and then its reply."""
 
     __slots__ = ("correlation_id", "error", "is_done", "reply", "request", "version")
 
@@ -97,9 +97,9 @@ class Conversation:
     ) -> None:
         """`now_ms` is a clock for the lifetime of a session; it is needed with `login` only."""
         self.peer = peer
-        """How errors name the broker."""
+        """The broker's name in errors."""
         self.versions: dict[int, VersionRange] = {}
-        """By API key, what the broker serves."""
+        """The versions that the broker serves, by API key."""
         self.is_ready = False
         """The greeting and the log-in have been answered, requests may be sent. Stays true during later log-ins."""
         self._login = login
@@ -127,7 +127,7 @@ class Conversation:
 
     @property
     def pending(self) -> int:
-        """Requests without an answer yet."""
+        """Requests in flight."""
         return len(self._pending) + len(self._held)
 
     def version_for(self, request: Request[Any]) -> int:
@@ -175,15 +175,15 @@ class Conversation:
             call.is_done = True
 
     def take(self) -> bytes:
-        """What is to be sent, once."""
+        """Remove and return the bytes to send."""
         outgoing = b"".join(self._outgoing)
         self._outgoing.clear()
         return outgoing
 
     def room(self) -> memoryview:
-        """Where to receive into; tell `received` how much came."""
+        """The buffer to receive into; call `received` with the number of bytes."""
         if self._filled == len(self._buffer):
-            # The length of a frame is believed a little at a time.
+            # Memory for a frame grows as its bytes arrive: its length field may be wrong.
             grown = self._buffers.take_or_make(min(self._wanted, max(BELIEVED_BYTES, 4 * self._filled)))
             grown[: self._filled] = self._buffer
             self._buffer = grown

@@ -1,13 +1,13 @@
 """Consume partitions from given positions: no groups, no commits.
 
-Each broker has one fetch at a time, for all the partitions that it leads and that are not waiting for anything; the
-next one is sent before the records of the last are handed out, so that broker and reader work side by side.
-A fetch is a long poll: the broker holds it until there is something or its time is over. What failed for a
-reason that passes is fetched again, from the current leader. A position outside of the log is moved to the
-start or the end, or raised, as the reader chose. No fetch sessions: a reader of some partitions would save little.
+Each broker gets one fetch at a time, for all partitions that it leads and that are not backing off. The next fetch is
+sent before the records of the last one are returned, so that broker and reader work in parallel. A fetch is a long
+poll: the broker holds it until it has records or the wait is over. After a retriable error the partition is fetched
+again, from the current leader. A position outside of the log is moved to the start or the end, or raised, as
+configured. There are no fetch sessions: with a few partitions they would save little.
 
-Where a leader was replaced without all of its records (unclean election), a reader past the new end is told
-by OFFSET_OUT_OF_RANGE; the records that were replaced in between are not noticed.
+After an unclean election a reader past the new log end gets OFFSET_OUT_OF_RANGE. Records that were replaced before
+that are not noticed.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +35,7 @@ REFRESH_MS = 5_000
 
 
 class Reset(StrEnum):
-    """What becomes of a position outside of its log: auto.offset.reset."""
+    """How a position outside of its log is handled: auto.offset.reset."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -51,13 +51,13 @@ class ConsumerSettings:
     fetch_bytes_max: int = 50 * 2**20
     partition_bytes_max: int = 2**20
     records_bytes_max: int = 128 * 2**20
-    """Of what one batch may unpack to."""
+    """Limit of one batch's size after decompression."""
     failing_ms_max: float = 60_000
-    """How long a partition may fail for reasons that pass, before that is an error."""
+    """How long a partition may fail with retriable errors before the error is raised."""
 
 
 class Fetched(NamedTuple):
-    """What one partition gave."""
+    """Records of one partition."""
 
     partition: TopicPartition
     records: list[Record]
@@ -71,7 +71,7 @@ class _Position:
     retry_ms: float = 0.0
     attempts: int = 0
     failing_since_ms: float | None = None
-    """When it last worked, where it does not now."""
+    """When the first of its current failures was."""
     is_fetching: bool = False
 
 
@@ -102,7 +102,7 @@ class Consumer:
 
     @property
     def positions(self) -> dict[TopicPartition, Offset]:
-        """Where each partition goes on."""
+        """The next offset of each partition."""
         return {partition: each.offset for partition, each in self._positions.items()}
 
     def drop(self, partition: TopicPartition) -> None:
@@ -110,7 +110,7 @@ class Consumer:
         self._positions.pop(partition, None)
 
     def poll(self, wait_ms: float) -> list[Fetched]:
-        """What has come by then, and perhaps nothing; returns as soon as there is something."""
+        """Return records as soon as there are some, or nothing once the wait is over."""
         deadline_ms = self._cluster.clock.now_ms() + wait_ms
         while True:
             self._dispatch()

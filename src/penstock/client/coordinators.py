@@ -1,8 +1,7 @@
 """Sends requests to the coordinator of a group or a transactional id, to a partition's leader, or to every broker.
 
-A coordinator is looked up for each call, since one that is asked seldom may have moved in between. Who answers
-that it is not the coordinator, or not yet, is asked again after a pause, looked up anew, until the call's
-time is over.
+Each call looks its coordinator up, since it may have moved since the last call. If the broker is not the coordinator,
+or is still loading, the coordinator is looked up again after a pause, until the call's timeout.
 """
 
 from collections.abc import Callable
@@ -28,12 +27,12 @@ AGAIN = frozenset(
         ErrorCode.REQUEST_TIMED_OUT,
     }
 )
-"""What a coordinator answers that another try may cure. A topic that is not known is not among it: whoever commits
-for one has a wrong name."""
+"""Retriable errors of coordinators. UNKNOWN_TOPIC_OR_PARTITION is not one of them: a commit for an unknown topic has
+a wrong name."""
 
 
 class Kind(IntEnum):
-    """What a key of FindCoordinator is; the numbers are the protocol's."""
+    """Kinds of keys in FindCoordinator; the numbers are the protocol's."""
 
     GROUP = 0
     TRANSACTION = 1
@@ -49,8 +48,8 @@ class Answer(NamedTuple, Generic[T]):
 
 
 def find_coordinator(cluster: Cluster, kind: Kind, name: str, timeout_ms: float | None = None) -> int:
-    """The broker that coordinates a group or a transactional id. The first one ever asked for makes the cluster
-    create its internal topic, which takes a moment."""
+    """The coordinator of a group or a transactional id. The first request of its kind makes the cluster create the
+    internal topic, which takes a moment."""
 
     def build(make: Any) -> Any:
         if make.version >= 4:
@@ -74,7 +73,8 @@ def find_coordinator(cluster: Cluster, kind: Kind, name: str, timeout_ms: float 
 def ask_coordinator(
     cluster: Cluster, kind: Kind, name: str, request: Request[T], code_of: Callable[[T], int] = code_of
 ) -> Answer[T]:
-    """Ask the coordinator of a name. `code_of` finds in a reply the code that may be one of AGAIN."""
+    """Send a request to a coordinator. `code_of` returns the code of a reply; the request is retried while it is in
+    AGAIN."""
     backoff = cluster.backoff()
     while True:
         node_id = find_coordinator(cluster, kind, name, backoff.left_ms)
@@ -90,10 +90,10 @@ def ask_coordinator(
 
 
 def ask_brokers(cluster: Cluster, request: Request[Any], what: str) -> list[Answer[Any]]:
-    """Ask every broker; all of them answer, or it is an error.
+    """Send a request to every broker. Raises unless all answer.
 
-    What a broker coordinated goes to others when it leaves the cluster, and these may have answered before they got
-    it: so where one leaves meanwhile, all that are left are asked again.
+    If a broker leaves the cluster meanwhile, its groups move to other brokers, which may have answered before: then
+    the remaining brokers are asked again.
     """
     backoff = cluster.backoff()
     while True:

@@ -1,9 +1,8 @@
-"""From the bytes of a fetch to the records that a reader is to see.
+"""Decodes the batches of a fetch into records.
 
-Batches may begin before the offset that was asked for, and the last may be cut: the first is skipped through, the
-second waits for the next fetch. Control records are never shown. Who reads committed records only is told
-with the batches which transactions among them were aborted, by producer and first offset: from there to that
-producer's abort marker, its records are left out.
+The first batch may begin before the requested offset: its earlier records are skipped. The last batch may be cut off:
+it is fetched again. Control records are left out. For read_committed, the response lists the aborted transactions by
+producer and first offset: records of that producer from there to its abort marker are left out.
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,9 +16,9 @@ from penstock.wire import AbortedTransaction, Buffer
 class Decoded(NamedTuple):
     records: list[Record]
     next_offset: Offset
-    """Where to go on: after the last whole batch, whether or not its records are shown."""
+    """The offset after the last whole batch, even if its records are left out."""
     batches: int
-    """Whole batches that were looked at; none means that the first one did not fit into the fetch."""
+    """Number of whole batches; 0 if the first one did not fit into the fetch."""
 
 
 def decode(
@@ -29,7 +28,7 @@ def decode(
     *,
     bytes_max: int = DECOMPRESSED_BYTES_MAX,
 ) -> Decoded:
-    """The records from an offset on; CorruptBatch where bytes are not what their checksum says."""
+    """The records from an offset on. Raises CorruptBatch if a checksum is wrong."""
     records: list[Record] = []
     next_offset, batches = from_offset, 0
     for shown, after in shown_batches(data or b"", from_offset, aborted, bytes_max):
@@ -45,7 +44,7 @@ def shown_batches(
     aborted: Iterable[AbortedTransaction] | None,
     bytes_max: int = DECOMPRESSED_BYTES_MAX,
 ) -> Iterator[tuple[Iterable[Record], Offset]]:
-    """Batch by batch, the records to show, decoded as they are asked for, and the offset behind the batch."""
+    """Yield for each batch its records, decoded lazily, and the offset after the batch."""
     to_come = sorted(aborted or (), key=lambda each: each.first_offset, reverse=True)
     aborting: set[int] = set()
     for batch in iter_batches(data):

@@ -33,7 +33,7 @@ class Token:
 
     @property
     def password(self) -> str:
-        """With which a client logs in; its user is the id."""
+        """The password of a log-in; the user is the token's id."""
         return b64encode(self.hmac).decode()
 
 

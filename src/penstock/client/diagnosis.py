@@ -1,12 +1,13 @@
-"""Finds out why a broker closed a connection without a word: by asking it once more, in another way.
+"""Finds out why a broker closed a connection without an answer, by connecting once more in another way.
 
 - A listener with SASL closes the connection of a client that sends a request before it has logged in. A handshake with
-  an unknown mechanism tells: such a listener refuses it and names its mechanisms, another has no log-ins.
+  an unknown mechanism shows that: such a listener rejects it and lists its mechanisms; other listeners have no
+  log-ins.
 - A listener with TLS closes the connection of a client without, and a listener without that of a client with TLS. The
-  client begins again in the other way, and sends no more than a greeting.
+  client connects again in the other way, and sends only the greeting.
 
-A broker that is stopping closes connections too, after which a client should try again. Then these questions get no
-answer, and the error is that of a lost connection.
+A broker that is stopping closes connections too, and a client should retry. Then these requests get no answer either,
+and the error is that of a lost connection.
 """
 
 import socket
@@ -34,7 +35,7 @@ class Asking(Protocol):
 def tls_required(
     peer: str, dial: Callable[[], socket.socket], host: Address, timeout_ms: float
 ) -> ClientError | None:
-    """The error that tells the user to use TLS, if the broker does."""
+    """An error that asks the user to enable TLS, if the broker uses it."""
     from .tls import speaks_tls  # noqa: PLC0415  (loads OpenSSL)
 
     try:
@@ -49,7 +50,7 @@ def tls_required(
 
 
 def tls_refused(peer: str, connect: Callable[[], Asking]) -> ClientError | None:
-    """The error that tells the user not to use TLS, if the broker does not. `connect` greets without TLS."""
+    """An error that asks the user to disable TLS, if the broker does not use it. `connect` greets without TLS."""
     try:
         connect().close()
     except KafkaError:
@@ -61,7 +62,7 @@ def tls_refused(peer: str, connect: Callable[[], Asking]) -> ClientError | None:
 
 
 def login_required(peer: str, connect: Callable[[], Asking]) -> ClientError | None:
-    """The error that tells the user to log in, if the broker asks for it."""
+    """An error that asks the user to log in, if the broker requires it."""
     try:
         link = connect()
         try:

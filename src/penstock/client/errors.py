@@ -35,13 +35,13 @@ class NotServed(ClientError):
 
 
 class AuthenticationFailed(ClientError):
-    """The two sides do not trust each other, or one has security that the other has not. Never retried."""
+    """The two sides do not trust each other, or only one of them uses TLS or SASL. Never retried."""
 
     code = ErrorCode.SASL_AUTHENTICATION_FAILED
 
 
 class LoginFailed(AuthenticationFailed):
-    """The broker refused the log-in, asks for one that is not set, or is not believed."""
+    """The broker rejected the log-in, requires one that is not configured, or failed to authenticate itself."""
 
 
 class BrokerRefused(ClientError):

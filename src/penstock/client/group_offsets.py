@@ -1,4 +1,4 @@
-"""What a group has committed, read, set and forgotten over the wire; and how far it lags behind."""
+"""Committed offsets of groups: lists, sets and deletes them; and their lag."""
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
@@ -16,14 +16,14 @@ from .offsets import LATEST, list_offsets
 from .topology import by_topic
 
 NAMES_MAX = 9
-"""The last version of OffsetFetch and OffsetCommit that names topics; after it they go by their ids, and then a
-topic that was deleted has no name any more."""
+"""The last version of OffsetFetch and OffsetCommit with topic names. Later ones have topic ids, by which the name of a
+deleted topic cannot be found."""
 
 NO_MEMBER = -1
-"""The generation, or member epoch, of a commit from outside of the group."""
+"""The generation, or member epoch, of a commit by a client that is not a member."""
 
 END_OFFSETS_WAIT_MS = 5_000
-"""How long to wait for leaders to tell where their partitions end, before the lag there is not known."""
+"""How long to wait for the log end offsets of partitions, before their lag is unknown."""
 
 
 class Committed(NamedTuple):
@@ -33,7 +33,7 @@ class Committed(NamedTuple):
 
 
 def fetch_offsets(cluster: Cluster, group_id: str) -> dict[TopicPartition, Committed]:
-    """Everything that a group has committed; nothing for a group that is not there."""
+    """All committed offsets of a group; empty if the group does not exist."""
 
     def build(make: Any) -> Any:
         if make.version >= 8:
@@ -43,7 +43,7 @@ def fetch_offsets(cluster: Cluster, group_id: str) -> dict[TopicPartition, Commi
             return make.OffsetFetchRequest(groups=(group,), require_stable=False)
         return make.OffsetFetchRequest(group_id=group_id, topics=None, require_stable=False)
 
-    # No topics means all topics, since version 2.
+    # From version 2 on, null topics stand for all topics.
     request = through_kio(Api.OFFSET_FETCH, build, version_min=2, version_max=NAMES_MAX)
 
     def code_of(reply: Any) -> int:
@@ -100,7 +100,7 @@ def commit_offsets(cluster: Cluster, group_id: str, offsets: Mapping[TopicPartit
     request = through_kio(Api.OFFSET_COMMIT, build, version_max=NAMES_MAX)
     _, reply = ask_coordinator(cluster, Kind.GROUP, group_id, request, _again)
     for partition, code in _codes(reply).items():
-        if code == ErrorCode.UNKNOWN_MEMBER_ID:  # a group with members rejects others so
+        if code == ErrorCode.UNKNOWN_MEMBER_ID:  # the group has members, and only they may commit
             raise refused(f"group {group_id}", ErrorCode.NON_EMPTY_GROUP)
         if code:
             raise refused(f"offset of group {group_id} for {partition}", code)

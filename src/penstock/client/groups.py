@@ -1,8 +1,8 @@
-"""Groups, listed, described and deleted over the wire.
+"""Lists, describes and deletes groups.
 
-Every broker knows the groups that it coordinates, so a list is gathered from all. A group is of the consumer
-protocol (KIP-848) or a classic one; which, the first who asks does not know: ConsumerGroupDescribe is tried, and
-DescribeGroups where that finds none or the broker is older than it.
+Each broker lists the groups that it coordinates, so all brokers are asked. A group uses the consumer protocol
+(KIP-848) or the classic one, which the client does not know in advance: it tries ConsumerGroupDescribe, then
+DescribeGroups if the group is not found or the broker does not have the API.
 """
 
 from itertools import count
@@ -27,10 +27,10 @@ from .errors import BrokerRefused, NotServed, check, refused
 
 CLASSIC, CONSUMER = "classic", "consumer"
 DEAD, EMPTY = "Dead", "Empty"
-"""States of a group without members, as the protocol writes them: one that is not there, one that is."""
+"""States of a group without members, as in the protocol: one that does not exist, and one that does."""
 
 _CLASSIC_MEMBER = 0
-"""The type of a member that speaks the classic protocol in a group of the other kind."""
+"""The type of a member of the classic protocol in a consumer group."""
 
 
 class ListedGroup(NamedTuple):
@@ -46,19 +46,20 @@ class ListedGroup(NamedTuple):
 class GroupMember(NamedTuple):
     member_id: str
     instance_id: str | None
-    """Of a static member, the name that it keeps over restarts."""
+    """The `group.instance.id` of a static member."""
     client_id: str
     host: str
     rack: str | None
     epoch: int | None
-    """Of the consumer protocol only."""
+    """Set in consumer groups only."""
     is_classic: bool
     topics: tuple[str, ...]
-    """What it is subscribed to by name."""
+    """Topics that it is subscribed to by name."""
     topic_regex: str | None
     assignment: tuple[TopicPartition, ...]
     target: tuple[TopicPartition, ...] | None
-    """What it is to have once it and the others have let go of the rest; None in a classic group."""
+    """Target assignment, which it gets once the members have revoked the partitions they lose; None in a classic
+    group."""
 
 
 class Group(NamedTuple):
@@ -80,7 +81,7 @@ class Group(NamedTuple):
 def list_groups(
     cluster: Cluster, states: tuple[str, ...] = (), types: tuple[str, ...] = ()
 ) -> list[ListedGroup]:
-    """Groups of all brokers, by name; some states or types only, where they are named."""
+    """Groups of all brokers, by name. `states` and `types` restrict the list."""
     version_min = 5 if types else 4 if states else 0
     request = through_kio(
         Api.LIST_GROUPS,
@@ -99,7 +100,7 @@ def list_groups(
 
 
 def describe_group(cluster: Cluster, group_id: str) -> Group:
-    """A group and its members; BrokerRefused with GROUP_ID_NOT_FOUND where there is none."""
+    """A group and its members. Raises BrokerRefused with GROUP_ID_NOT_FOUND if it does not exist."""
     try:
         return _describe_consumer(cluster, group_id)
     except NotServed:
@@ -111,7 +112,7 @@ def describe_group(cluster: Cluster, group_id: str) -> Group:
 
 
 def find_group(cluster: Cluster, group_id: str) -> Group | None:
-    """The same, with None where there is none."""
+    """The same, but None if it does not exist."""
     try:
         return describe_group(cluster, group_id)
     except BrokerRefused as error:
@@ -173,7 +174,7 @@ def _describe_classic(cluster: Cluster, group_id: str) -> Group:
     request = _describe_request(group_id)
     node_id, reply = ask_coordinator(cluster, Kind.GROUP, group_id, request, _first_code)
     described = _only(reply, group_id)
-    if described.group_state == DEAD:  # before version 6, of a group that is not there
+    if described.group_state == DEAD:  # before version 6, a group that does not exist
         raise refused(f"group {group_id}", ErrorCode.GROUP_ID_NOT_FOUND)
     members = tuple(_classic_member(each, described.protocol_type) for each in described.members)
     return Group(
@@ -199,7 +200,7 @@ def _describe_request(*group_ids: str) -> Request[Any]:
 def _classic_member(described: Any, protocol_type: str) -> GroupMember:
     topics: tuple[str, ...] = ()
     assignment: tuple[TopicPartition, ...] = ()
-    if protocol_type == PROTOCOL_TYPE:  # members of Connect, say, put something else into these bytes
+    if protocol_type == PROTOCOL_TYPE:  # for example Connect's workers, which use another format
         try:
             topics = read_topics(described.member_metadata) if described.member_metadata else ()
             assigned = read_assignment(described.member_assignment).assigned_partitions
@@ -226,7 +227,7 @@ def _classic_member(described: Any, protocol_type: str) -> GroupMember:
 
 
 def delete_group(cluster: Cluster, group_id: str) -> None:
-    """Forget a group without members, its offsets too."""
+    """Delete a group without members, with its offsets."""
     request = through_kio(Api.DELETE_GROUPS, lambda make: make.DeleteGroupsRequest(groups_names=(group_id,)))
     _, reply = ask_coordinator(
         cluster,
@@ -282,7 +283,7 @@ def unlisted_partitions(cluster: Cluster) -> UnlistedPartitions:
     """
     topic = cluster.refresh([OFFSETS_TOPIC]).topics.get(OFFSETS_TOPIC)
     if topic is None or topic.error_code:
-        return UnlistedPartitions({}, 0)  # there has never been a group
+        return UnlistedPartitions({}, 0)  # the topic is created with the first group
     names = _a_name_for_each(len(topic.partitions))
     errors: dict[int, ErrorCode] = {}
     by_leader: dict[int, list[int]] = {}

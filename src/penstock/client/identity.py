@@ -15,7 +15,7 @@ INT32_MAX = 2**31 - 1
 
 
 class ProducerIdentity(NamedTuple):
-    """By default, that of a producer without idempotence."""
+    """The default is that of a producer without idempotence."""
 
     producer_id: int = NO_PRODUCER_ID
     epoch: int = NO_PRODUCER_EPOCH

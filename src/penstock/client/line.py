@@ -1,4 +1,4 @@
-"""A small client of the line protocol, for scripts and tests; `docs/line.md` describes what it speaks.
+"""A small client of the line protocol (`docs/line.md`), for scripts and tests.
 
     with LineClient("127.0.0.1", 9090) as client:
         offset = client.produce("orders", b"paid", key=b"customer-7")
@@ -6,7 +6,7 @@
             for message in messages:
                 message.ack()
 
-It blocks. Each stream of messages has a connection of its own: what a client sends meanwhile is not mixed up with it.
+It blocks. Each stream of messages has its own connection, separate from the client's commands.
 """
 
 import socket
@@ -25,15 +25,15 @@ PORT = 9090
 ALL_PARTITIONS = -1
 
 TIMEOUT_S = 30.0
-"""Longer than a broker lets a write wait."""
+"""Longer than the broker's timeout of a write."""
 
 LINE_BYTES_MAX = 4 * 2**20
-"""A broker's line is a few words and a key, which other clients may have made as long as a message may be; encoded,
-it is three times as long."""
+"""Limit of a line. A line may contain a key, which may be as long as a message, and three times as long
+percent-encoded."""
 
 IN_FLIGHT_MAX = 500
-"""Messages that are sent ahead of their replies. The replies to so many fit into any socket's buffers: two who only
-send would wait for each other forever."""
+"""Messages in flight. The replies to so many fit into the socket's buffers: otherwise client and broker could both
+block in send, each waiting for the other to read."""
 
 SEND_BYTES = 256 * 1024
 RECEIVE_BYTES = 64 * 1024
@@ -45,27 +45,27 @@ class LineError(ClientError):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One that was streamed. The next one comes when it is acknowledged."""
+    """A message of a stream. The next one is sent once it is acknowledged."""
 
     _stream: "MessageStream" = field(repr=False)
     partition: int
     offset: Offset
     key: bytes | None
     value: bytes
-    """Of no bytes for a tombstone too."""
+    """Empty for a tombstone too."""
 
     def ack(self) -> None:
-        """Have the group go on behind it; when this returns, it does, whatever happens to the broker."""
+        """Commit the offset after this message for the group. It is durable when this returns."""
         self._stream.acknowledge(self)
 
 
 class LineClient(Closing):
-    """Not for several threads at once."""
+    """Not thread-safe."""
 
     def __init__(self, host: str = "127.0.0.1", port: int = PORT, *, timeout_s: float = TIMEOUT_S) -> None:
-        """Nothing is dialled before the first command; after a failure of the connection, the next one dials anew.
+        """Connects at the first command, and again at the next command after the connection failed.
 
-        timeout_s: the longest that a reply is waited for; a stream that is at its end waits for messages forever.
+        timeout_s: timeout of a reply. A stream at the end of the log waits for messages without a timeout.
         """
         self._host, self._port = host, port
         self._timeout_s = timeout_s
@@ -79,19 +79,19 @@ class LineClient(Closing):
     # -- commands --------------------------------------------------------------------------------------
 
     def produce(self, topic: str, value: bytes, key: bytes | None = None) -> Offset:
-        """Send a message; its offset, once it is durable. There are no tombstones in this protocol: a value of no
-        bytes is an empty value."""
+        """Send a message; return its offset once it is durable. The protocol has no tombstones: a value without bytes
+        is an empty value."""
         [offset] = self.produce_many(topic, [(key, value)])
         return offset
 
     def produce_many(
         self, topic: str, messages: Iterable[bytes | tuple[bytes | None, bytes]]
     ) -> list[Offset]:
-        """Send messages, values alone or with keys, many ahead of their replies; their offsets.
+        """Send messages, as values or as values with keys, many in flight at a time; return their offsets.
 
-        Where the broker refuses some, the others are written all the same, and the first refusal is raised in the end.
-        What is no message at all (TypeError), or whatever the iterator raises, ends the call at once: some of those
-        before it may have been written.
+        If the broker rejects some, the others are still written, and the first error is raised at the end. A TypeError
+        for something that is not a message, or an error of the iterator, is raised at once; earlier messages may have
+        been written.
         """
         connection = self._open()
         offsets: list[Offset] = []
@@ -107,7 +107,7 @@ class LineClient(Closing):
                 except LineError as error:
                     refusal = refusal or error
                 except ClientError as error:
-                    # The broker says why before it closes a connection.
+                    # The broker sends the reason before it closes a connection.
                     raise refusal or error from error
 
         head = b"TOPIC %b " % _word(topic)
@@ -122,7 +122,7 @@ class LineClient(Closing):
             connection.flush()
             settle(0)
         except BaseException:
-            # Replies that are still to come would be taken for those to the next command.
+            # Replies that are still to come would be read as those to the next command.
             connection.close()
             raise
         if refusal is not None:
@@ -130,8 +130,8 @@ class LineClient(Closing):
         return offsets
 
     def set_offset(self, topic: str, group: str, offset: Offset | Literal["BEGIN", "END"] | None) -> None:
-        """Have a group go on from an offset, the same in all partitions; from the beginning of each (None is that
-        too), or from the end of each."""
+        """Set a group's offset, to the same number in all partitions, to the beginning of each (also with None), or to
+        the end of each."""
         if not isinstance(offset, int) and offset not in (None, "BEGIN", "END"):
             raise TypeError(f"offset is {offset!r}, expected a number, BEGIN or END")
         connection = self._open()
@@ -149,7 +149,8 @@ class LineClient(Closing):
         *,
         until_empty: bool = False,
     ) -> "MessageStream":
-        """Messages from where the group is, forever; to an offset in each partition; or until there is none now."""
+        """Messages from the group's offset on: without end, up to an offset in each partition, or up to the current
+        end."""
         request = b"%b:%b:%d" % (_word(topic), encode_group(group), partition)
         if to_offset is not None:
             request += b":%d" % to_offset
@@ -165,15 +166,16 @@ class LineClient(Closing):
 
 
 class MessageStream(Closing, Iterator[Message]):
-    """What `consume` gives. Closing it, or the end of its `with`, leaves what is not acknowledged to the next one."""
+    """The stream that `consume` returns. After it is closed, the next stream starts at the first unacknowledged
+    message."""
 
     def __init__(self, connection: "_Connection", request: bytes, *, until_empty: bool) -> None:
         self._connection = connection
         self._until_empty = until_empty
         self._waiting: Message | None = None
-        """Not acknowledged."""
+        """The message that is not acknowledged yet."""
         self.end_offset: Offset | None = None
-        """Where to go on, after one that had an end."""
+        """The next offset, after a stream with an end."""
         self._say(request)
 
     def close(self) -> None:
@@ -187,7 +189,7 @@ class MessageStream(Closing, Iterator[Message]):
             )
         if not connection.is_open:
             raise StopIteration
-        # The broker gives a sign of life once a second, as long as there is no message.
+        # The broker sends a heartbeat once a second while there is no message.
         word, rest = connection.line()
         while word == b"+EMPTY" and not self._until_empty:
             word, rest = connection.line()
@@ -224,7 +226,7 @@ class MessageStream(Closing, Iterator[Message]):
 
 
 class _Connection:
-    """Lines and counted bytes on a socket. Whatever fails closes it: what would come next could not be told apart."""
+    """Lines and counted bytes on a socket. Any failure closes it, because the next reply could not be matched."""
 
     def __init__(self, host: str, port: int, timeout_s: float) -> None:
         self._address = f"{host}:{port}"
@@ -263,7 +265,8 @@ class _Connection:
             raise ConnectionLost(f"the connection to {self._address} is lost: {error}") from error
 
     def reply(self, word: bytes) -> bytes:
-        """What follows the word that is expected; LineError for the broker's own words if it is another."""
+        """The rest of the line after the expected word. Raises LineError with the broker's message for another
+        word."""
         found, rest = self.line()
         if found == word:
             return rest
@@ -317,7 +320,7 @@ def _word(topic: str) -> bytes:
 
 
 def _key_and_value(message: object) -> tuple[bytes | None, bytes]:
-    """Of what a program gave for a message, which the type checker may not have seen."""
+    """Check the types of a message at run time, for callers without a type checker."""
     key, value = message if isinstance(message, tuple) and len(message) == 2 else (None, message)
     if value is None:
         raise TypeError("value is None, expected bytes: the line protocol has no tombstones")

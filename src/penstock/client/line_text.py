@@ -1,8 +1,8 @@
-"""Keys and names within a line of the line protocol.
+"""Keys and names in the line protocol.
 
-Fields are separated by single spaces, and a line by its end from the next. So what a key has of these is
-percent-encoded, as in a URL: spaces, whatever cannot be printed, `%` itself, bytes that are not UTF-8. `-` is no key
-at all, and the key that is a dash is `%2D`. A key of no bytes is a field of none.
+Fields are separated by single spaces, and lines end with a line feed. So keys are percent-encoded as in a URL: spaces,
+characters that cannot be printed, `%` itself, and bytes that are not UTF-8. `-` stands for no key; the key `-` is
+written `%2D`. An empty key is an empty field.
 """
 
 from binascii import unhexlify
@@ -11,7 +11,7 @@ NO_KEY = b"-"
 
 
 def encode_key(key: bytes | None) -> bytes:
-    """As it stands in a line."""
+    """Encode a key as a field of a line."""
     if key is None:
         return NO_KEY
     if key.isalnum():
@@ -20,14 +20,14 @@ def encode_key(key: bytes | None) -> bytes:
 
 
 def decode_key(word: bytes) -> bytes | None:
-    """What a field of a line says; ValueError where it says nothing."""
+    """Decode a field. Raises ValueError if it is malformed."""
     if word == NO_KEY:
         return None
     return word if word.isalnum() else _decoded(word)
 
 
 def encode_group(group: str) -> bytes:
-    """The same for a group's name, in which a colon would end it."""
+    """The same for a group's name, where a colon is encoded too."""
     return _encoded(group.encode(), " %:")
 
 

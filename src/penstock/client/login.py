@@ -2,8 +2,8 @@
 
     SaslHandshake 1 --> SaslAuthenticate, one for each token of the mechanism --> lifetime of the session
 
-Every failure is final: no later try with the same credentials would end otherwise. A broker that cannot decide, for
-example because the user is being changed, closes the connection instead of answering, and that is retried.
+Every failure is final: another attempt with the same credentials would fail too. A broker that cannot decide, for
+example because the user is being changed, closes the connection instead of answering, and the client retries.
 """
 
 from collections.abc import Generator
@@ -19,7 +19,7 @@ from .errors import LoginFailed, error_name
 
 
 def log_in(peer: str, login: ClientLogin) -> Generator[Request[Any], Any, float]:
-    """Yield requests, to be sent the replies. Returns the lifetime of the session in milliseconds, 0 for no end."""
+    """Yield requests, and receive their replies. Returns the lifetime of the session in milliseconds, 0 for no end."""
     shaken = yield sasl_handshake(login.mechanism)
     _check_handshake(peer, login.mechanism, int(shaken.error_code), shaken.mechanisms)
     exchange = login.begin()

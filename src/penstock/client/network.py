@@ -1,10 +1,10 @@
-"""Sockets around conversations: blocking, and several at once if a caller waits for the first answer.
+"""Sockets: blocking, and several at once if a caller waits for the first reply.
 
-`Link` and `Network` are what the rest of the client knows; a test has its own, without sockets.
+The rest of the client uses `Link` and `Network`; tests have implementations without sockets.
 
 With TLS the keys and certificates are read once, by the first connection of a `SocketNetwork`. A connection that fails
-before a request was answered is looked into (`diagnosis.py`): where one side has security that the other has not, the
-error says so, and is final.
+before a request was answered is diagnosed (`diagnosis.py`): if only one side uses TLS or SASL, the error says so, and
+is final.
 """
 
 import errno
@@ -37,15 +37,15 @@ class Link(Protocol):
     def is_open(self) -> bool: ...
 
     def start(self, request: Request[T]) -> Call[T]:
-        """Send it, and do not wait."""
+        """Send a request without waiting."""
         ...
 
     def ask(self, request: Request[T], timeout_ms: float | None = None) -> T:
-        """Send it and wait for its answer; what came before it is answered on the way."""
+        """Send a request and wait for its reply. Earlier calls are answered meanwhile."""
         ...
 
     def read(self) -> list[Call[Any]]:
-        """What has arrived; called after Network.wait said that something has."""
+        """The calls that are answered now. Call it for links that `Network.wait` returned."""
         ...
 
     def close(self) -> None: ...
@@ -55,7 +55,7 @@ class Network(Protocol):
     def connect(self, address: Address) -> Link: ...
 
     def wait(self, links: Sequence[Link], timeout_ms: float) -> list[Link]:
-        """Those with something to read; none when the time is over."""
+        """The links with something to read; empty after the timeout."""
         ...
 
 
@@ -81,7 +81,7 @@ class SocketNetwork:
         decrypted = [each for each in links if isinstance(each, SocketLink) and each.has_decrypted]
         if decrypted:
             return list(decrypted)
-        with selectors.PollSelector() as selector:  # which asks nothing of the kernel before it waits
+        with selectors.PollSelector() as selector:  # makes no system call before it waits
             for link in links:
                 assert isinstance(link, SocketLink)
                 selector.register(link.socket, selectors.EVENT_READ, link)
@@ -112,7 +112,7 @@ class SocketLink:
         )
         self._is_probe = is_probe
         self._is_served = False
-        """A request after the greeting has been answered."""
+        """A request has been answered after the greeting."""
         self.is_open = False
         self.socket = self._dial()
         self.is_open = True
@@ -179,7 +179,7 @@ class SocketLink:
         return self._context is not None and self.is_open and self.socket.pending() > 0  # type: ignore[attr-defined]
 
     def read(self) -> list[Call[Any]]:
-        if self._context is not None:  # what arrived need not be for this client: TLS has messages of its own
+        if self._context is not None:  # it may be a message of TLS only
             return self._receive_now(0)
         limit_ms = self._settings.request_timeout_ms
         return self._receive(self._clock.now_ms() + limit_ms, "a request", limit_ms)
@@ -213,7 +213,7 @@ class SocketLink:
             raise self._late(what, limit_ms) from None
 
     def _receive_now(self, timeout_ms: float) -> list[Call[Any]]:
-        """Receive once. Raises TimeoutError; with a timeout of 0, nothing may have come."""
+        """Receive once. Raises TimeoutError; with a timeout of 0, may receive nothing."""
         self.socket.settimeout(timeout_ms / 1000)
         try:
             count = self.socket.recv_into(self._conversation.room())
@@ -237,11 +237,11 @@ class SocketLink:
             self._close(wrong)
             raise wrong from error
         self._is_served |= bool(answered)
-        self._send()  # the next request of a log-in, and what waited for its end
+        self._send()  # the next request of a log-in, and those that waited for its end
         return answered
 
     def _late(self, what: str, limit_ms: float) -> TimedOut:
-        # The answer may still come, and would be taken for another's: the connection is over.
+        # The reply may still come, and would be matched with another request: close the connection.
         late = TimedOut(f"{self.address} did not answer {what} within {limit_ms / 1000:g} s")
         self._close(late)
         return late

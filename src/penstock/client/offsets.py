@@ -1,4 +1,4 @@
-"""ListOffsets: where partitions start and end, and which offset a time has."""
+"""ListOffsets: the start, the end, and the offset at a time of partitions."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -16,14 +16,14 @@ from .topology import by_topic
 LATEST: Final = -1
 EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3
-"""Special times, as the protocol has them."""
+"""Special times; the numbers are the protocol's."""
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 
 
 class FoundOffset(NamedTuple):
     offset: Offset
-    """-1 where no record is as late as the time asked for."""
+    """-1 if no record is at or after the time."""
     timestamp: TimestampMs
     leader_epoch: int
 
@@ -35,7 +35,7 @@ def list_offsets(
     isolation_level: int = READ_UNCOMMITTED,
     timeout_ms: float | None = None,
 ) -> dict[TopicPartition, FoundOffset]:
-    """The first offset at or after a time, or at one of the special times; all of them, or an error."""
+    """The first offsets at or after a time, or at one of the special times. Raises unless all partitions answer."""
     for topic in {each.topic for each in wanted}:
         cluster.topic(topic)
     backoff = cluster.backoff(timeout_ms)
@@ -60,7 +60,7 @@ def list_offsets(
         left = {partition: time for partition, time in left.items() if partition not in found}
         if not left:
             return found
-        assert problem is not None  # whoever is left was refused, or nobody answered
+        assert problem is not None  # the remaining partitions got an error or no answer
         backoff.pause(problem)
         cluster.refresh({each.topic for each in left}, timeout_ms=backoff.left_ms)
 
@@ -96,12 +96,12 @@ def _request(
             ),
         )
 
-    newest = 7 if MAX_TIMESTAMP in times.values() else 2  # 2 brought the isolation level, 7 the largest time
+    newest = 7 if MAX_TIMESTAMP in times.values() else 2  # for the isolation level, the largest timestamp
     return through_kio(Api.LIST_OFFSETS, build, version_min=newest)
 
 
 def _collect(reply: Any, found: dict[TopicPartition, FoundOffset]) -> ClientError | None:
-    """Note what was found; return the last error that another try may cure."""
+    """Store the offsets found; return the last retriable error."""
     problem: ClientError | None = None
     for topic in reply.topics:
         for each in topic.partitions:

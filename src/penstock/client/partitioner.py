@@ -1,8 +1,7 @@
-"""Which partition a record without a key goes to: Kafka's default.
+"""Chooses the partition of a record without a key, as Kafka does by default.
 
-Such records stick to one partition until it has had a batch's worth of bytes, then move on to another by chance
-(KIP-480, KIP-794): that fills batches, where taking turns would make many small ones. Records
-with a key go by `base.hashing`.
+Such records go to one partition until it has got the bytes of a batch, then to another at random (KIP-480, KIP-794):
+that fills batches, where round robin would make many small ones. For records with a key see `base.hashing`.
 """
 
 import random
@@ -12,7 +11,7 @@ from .topology import TopicInfo
 
 
 class StickyPartitioner:
-    """Where the next record without a key goes, for one topic."""
+    """Chooses the partitions of one topic's records without a key."""
 
     def __init__(self, rng: random.Random, switch_bytes: int) -> None:
         self._rng = rng
@@ -21,7 +20,7 @@ class StickyPartitioner:
         self._given_bytes = 0
 
     def choose(self, available: Callable[[], Sequence[int]], record_bytes: int) -> int:
-        """A partition; the list of those that can take records now is asked for only when it is time to move."""
+        """The next record's partition. `available` is called only to choose another partition."""
         chosen = self._chosen
         if chosen is None or self._given_bytes >= self._switch_bytes:
             candidates = available()

@@ -46,10 +46,10 @@ class ProducerSettings:
     """Kafka's max.request.size: a request takes another batch while it stays below. One batch always goes."""
     buffer_bytes_max: int = 32 * 2**20
     record_bytes_max: int = 64 * 2**20
-    """A broker drops a connection, without a word, for a request of more than 100 MB."""
+    """A broker closes the connection for a request of more than 100 MB."""
     delivery_timeout_ms: float = 120_000
     create_topics: bool = True
-    """Let the broker create a topic that is not there, if it is set to."""
+    """Let the broker create a missing topic, if auto.create.topics.enable is set there."""
 
     def __post_init__(self) -> None:
         if self.is_idempotent and self.acks != ACKS_ALL:
@@ -57,11 +57,11 @@ class ProducerSettings:
 
 
 class Delivery(NamedTuple):
-    """A batch that is in the log, as far as `acks` can tell."""
+    """A batch that is acknowledged according to `acks`."""
 
     partition: TopicPartition
     base_offset: Offset
-    """-1 where the broker does not return it: with acks=0, and for some repeated batches."""
+    """-1 if the broker does not return it: with acks=0, and for some repeated batches."""
     records: int
     record_bytes: int
 

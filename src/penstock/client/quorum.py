@@ -1,4 +1,5 @@
-"""The metadata quorum over the wire: described, and its voters changed. Any broker passes it on to the controller."""
+"""Describes the metadata quorum, and changes its voters. Any broker forwards these requests to the active
+controller."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -16,7 +17,7 @@ from .errors import check, code_of
 from .settings import Address
 
 _NOT_ASKED: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_CONTROLLER})
-"""A change was not made, and may be asked for again."""
+"""The change was not made: retry."""
 
 
 class Listener(NamedTuple):
@@ -29,12 +30,12 @@ class Replica(NamedTuple):
 
     id: int
     directory_id: Uuid | None
-    """None where the broker does not tell, or the quorum knows no directories."""
+    """None if the broker does not return it, or the quorum has no directory ids."""
     log_end_offset: Offset
     last_fetch_ms: TimestampMs
     last_caught_up_ms: TimestampMs
     listeners: tuple[Listener, ...] = ()
-    """Of a voter, where the broker tells."""
+    """Set for voters, if the broker returns it."""
 
 
 class Quorum(NamedTuple):
@@ -80,7 +81,7 @@ def _replica(answer: Any, listeners: tuple[Listener, ...] = ()) -> Replica:
 
 
 def add_voter(cluster: Cluster, voter_id: int, directory_id: Uuid, listeners: Sequence[Listener]) -> None:
-    """Let a controller that follows the log vote; returns when that is committed."""
+    """Make an observer a voter; return once the change is committed."""
 
     def build(make: Any) -> Any:
         return make.AddRaftVoterRequest(

@@ -1,4 +1,4 @@
-"""Partitions moved to other brokers, over the wire: begun, taken back, listed (KIP-455); and preferred leaders."""
+"""Starts, cancels and lists reassignments of partitions (KIP-455), and elects preferred leaders."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -17,16 +17,16 @@ _PREFERRED: Final = 0
 
 
 class Moving(NamedTuple):
-    """A partition on its way."""
+    """A partition that is being reassigned."""
 
     replicas: tuple[int, ...]
-    """All it has now, old and new."""
+    """All current replicas, old and new."""
     adding: tuple[int, ...]
     removing: tuple[int, ...]
 
     @property
     def target(self) -> tuple[int, ...]:
-        """The replicas that there will be."""
+        """The replicas after the reassignment."""
         return tuple(each for each in self.replicas if each not in self.removing)
 
     @property
@@ -37,7 +37,7 @@ class Moving(NamedTuple):
 def alter_reassignments(
     cluster: Cluster, targets: Mapping[TopicPartition, Sequence[int] | None]
 ) -> dict[TopicPartition, BrokerRefused | None]:
-    """Begin to move partitions, or, with None, take it back; says of each why it was refused, if it was."""
+    """Start to move partitions, or cancel with None. Returns the error of each partition, if any."""
 
     def build(make: Any) -> Any:
         def row(partition: TopicPartition) -> Any:
@@ -73,7 +73,7 @@ def alter_reassignments(
 def list_reassignments(
     cluster: Cluster, partitions: Sequence[TopicPartition] | None = None
 ) -> dict[TopicPartition, Moving]:
-    """What is moving, of these or of all."""
+    """The reassignments in progress, of these partitions or of all."""
 
     def build(make: Any) -> Any:
         topics = None
@@ -96,8 +96,8 @@ def list_reassignments(
 
 
 def elect_preferred(cluster: Cluster, partitions: Sequence[TopicPartition]) -> None:
-    """Have the preferred replica of each partition, the first in its list, lead it (KIP-460). It is no error if it
-    leads already."""
+    """Elect the preferred leader of each partition, the first in its replica list (KIP-460). No error if it leads
+    already."""
 
     def build(make: Any) -> Any:
         return make.ElectLeadersRequest(

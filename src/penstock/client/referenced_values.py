@@ -1,11 +1,11 @@
-"""Values of settings that stand elsewhere, so that a file or a list of options need not have the secret itself.
+"""References in values of settings, so that a secret need not be in the file or the options themselves.
 
     ${env:NAME}          an environment variable
     ${file:PATH:KEY}     a property of a file
     ${dir:PATH:NAME}     the text of the file NAME in a directory, without the end of its last line
 
 The syntax is that of Kafka's configuration providers (KIP-297), which need not be declared here. Errors name what is
-missing, and never show a value.
+missing, and contain no value.
 """
 
 import os

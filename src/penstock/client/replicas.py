@@ -1,8 +1,8 @@
-"""Replicas, looked at one by one: how far each has come, and which may lead although they are not in sync.
+"""The log end of each replica, and the eligible leader replicas of partitions.
 
-How far a replica is, only that replica knows. ListOffsets with the replica id of a debugger is answered by followers
-too, and up to the log end; so it is by Apache Kafka. (DescribeLogDirs tells a lag as well, but behind the high
-watermark that the replica itself knows, and so none of a follower that lies behind.)
+Only a replica itself knows its log end. Followers answer ListOffsets with the replica id of a debugger too, up to the
+log end, in Apache Kafka as well. (DescribeLogDirs returns a lag, but behind the high watermark that the replica knows,
+which is 0 for a follower that is behind.)
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ DEBUGGER: Final = -2
 """The replica id that followers answer."""
 
 PAGE_PARTITIONS: Final = 2000
-"""Of a page of topics: as many as Kafka gives by default."""
+"""Partitions in one page of topics: Kafka's default."""
 
 
 class Eligible(NamedTuple):
@@ -35,7 +35,7 @@ class Eligible(NamedTuple):
 def log_ends(
     cluster: Cluster, wanted: Mapping[TopicPartition, Sequence[int]], timeout_ms: float
 ) -> dict[tuple[TopicPartition, int], Offset]:
-    """The log end of each replica, by partition and broker; those that do not tell in time are left out."""
+    """The log end of each replica, by partition and broker. Replicas that do not answer in time are left out."""
     by_node: dict[int, list[TopicPartition]] = {}
     for partition, replicas in wanted.items():
         for node_id in replicas:
@@ -43,7 +43,7 @@ def log_ends(
     found: dict[tuple[TopicPartition, int], Offset] = {}
     for node_id, partitions in sorted(by_node.items()):
         if node_id not in cluster.info.brokers:
-            continue  # it is away
+            continue  # the broker is down
         try:
             reply = cluster.link(node_id).ask(_latest(partitions, timeout_ms), timeout_ms)
         except NETWORK_ERRORS:
@@ -79,7 +79,7 @@ def _latest(partitions: Sequence[TopicPartition], timeout_ms: float) -> Request[
 
 
 def eligible_replicas(cluster: Cluster, topics: Sequence[str]) -> dict[TopicPartition, Eligible]:
-    """Of each partition; of none where the brokers are older than Kafka 3.8, and do not know."""
+    """The eligible leader replicas of each partition; empty from brokers older than Kafka 3.8."""
     found: dict[TopicPartition, Eligible] = {}
     cursor: tuple[str, int] | None = None
     while True:

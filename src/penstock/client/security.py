@@ -1,4 +1,4 @@
-"""How a client secures its connections: whether it uses TLS, whom it trusts, and who it is.
+"""How a client secures its connections: TLS, trusted authorities, and credentials.
 
 `security_settings.py` reads it from Kafka's settings. No `repr` shows a secret.
 """

@@ -57,8 +57,8 @@ class ClientSettings:
     retry_backoff_ms_max: int = 1_000
     metadata_age_ms_max: int = 300_000
     response_bytes_max: int = 256 * 2**20
-    """A broker that says more is not believed: Fetch returns one batch whatever its size, but no batch of Kafka's
-    is near this."""
+    """Limit of a response. Fetch returns at least one batch, whatever its size, but Kafka's batches are far
+    smaller."""
     security: ClientSecurity = PLAINTEXT
 
 
@@ -76,7 +76,7 @@ class Closing:
 
 
 class Clock(Protocol):
-    """Time as a client needs it; tests have one of their own."""
+    """The clock of a client; tests have another."""
 
     def now_ms(self) -> float:
         """For measuring: never goes back."""

@@ -89,7 +89,8 @@ def is_no_tls(error: OSError) -> bool:
 
 
 def speaks_tls(dialled: socket.socket, address: Address, timeout_ms: float) -> bool:
-    """Whether the other side answers as TLS does, be it with a refusal. Trusts nobody, and sends nothing."""
+    """Whether the other side answers with TLS, even if it rejects the handshake. Verifies nothing, and sends no
+    data."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

@@ -21,7 +21,7 @@ class BrokerInfo(NamedTuple):
 class PartitionInfo(NamedTuple):
     partition: int
     leader: int
-    """NO_NODE where it has none."""
+    """NO_NODE if it has none."""
     leader_epoch: LeaderEpoch
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
@@ -87,9 +87,9 @@ def _topic(described: Any) -> TopicInfo:
 
 
 class TopicKeys:
-    """How Produce and Fetch call the topics of one request: by id where the version has them, else by name.
+    """Topic ids or names in one Produce or Fetch request, depending on its version.
 
-    Made when the request is, so that its reply is understood whatever Metadata tells in between.
+    Made with the request, so that its reply is parsed correctly even if the metadata changes meanwhile.
     """
 
     def __init__(self, info: ClusterInfo, names: Iterable[str]) -> None:
@@ -97,12 +97,12 @@ class TopicKeys:
         self._names = {topic_id: name for name, topic_id in self._ids.items()}
 
     def newest(self, version_max: int, first_with_ids: int) -> int:
-        """The latest version that can be used: below that of ids, where the id of a topic is not known."""
+        """The latest usable version: one with topic names if the id of a topic is unknown."""
         return version_max if all(self._ids.values()) else first_with_ids - 1
 
     def key(self, name: str, uses_ids: bool) -> TopicKey:
         return (self._ids[name] or b"") if uses_ids else name
 
     def name(self, key: TopicKey) -> str:
-        """Empty for an id that was not asked for."""
+        """Empty for an id that is not in the request."""
         return self._names.get(key, "") if isinstance(key, bytes) else key

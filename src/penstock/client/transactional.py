@@ -1,21 +1,21 @@
-"""Transactions from a producer's side: begun, added to, ended, by whoever holds the producer's id and epoch.
+"""Transactions of a producer: begin, add partitions, end. Any process with the producer's id and epoch can do so.
 
-    identity = init_transactions(cluster, "orders-7", timeout_ms)      fences whoever had the id before (`identity`)
-    add_partitions(cluster, transaction, [...])                        before the first record goes there; not with v2
-    end_transactions(cluster, [transaction, ...], commit=True)         any process may, with the same three values
+    identity = init_transactions(cluster, "orders-7", timeout_ms)      fences the previous producer (`identity`)
+    add_partitions(cluster, transaction, [...])                        before the first record; not with version 2
+    end_transactions(cluster, [transaction, ...], commit=True)         in any process
 
-A transaction belongs to (transactional id, producer id, epoch), not to a connection: who has opened it may hand these
-over, and another process ends it. There are two ways to speak (KIP-890), and the cluster's feature
-`transaction.version` says which: from 2 on, partitions join with the first Produce to them and every end moves the
-epoch; below, AddPartitionsToTxn comes first and the epoch stays.
+A transaction belongs to (transactional id, producer id, epoch), not to a connection: a process can pass these values
+to another one, which ends the transaction. The feature `transaction.version` selects the protocol (KIP-890). From 2
+on, a partition joins the transaction with the first Produce, and each end raises the epoch. Below 2,
+AddPartitionsToTxn comes first, and the epoch stays.
 
-What the answers to an end mean, to one who wants to know whether it holds:
+Replies to EndTxn, and what they say about the transaction:
 
-    NONE                        it ended so, now or earlier: the same request may be repeated
-    CONCURRENT_TRANSACTIONS     an end is on its way to the partitions: ask again
-    INVALID_TXN_STATE           it ended the other way, or nothing was open
-    PRODUCER_FENCED, INVALID_PRODUCER_EPOCH     the id has gone on: fenced, or aborted for its age
-    INVALID_PRODUCER_ID_MAPPING                 the id belongs to another producer, or has been forgotten
+    NONE                        it ended as requested, now or earlier
+    CONCURRENT_TRANSACTIONS     markers are still being written: retry
+    INVALID_TXN_STATE           it ended the other way, or was not open
+    PRODUCER_FENCED, INVALID_PRODUCER_EPOCH     it was fenced, or aborted after its timeout
+    INVALID_PRODUCER_ID_MAPPING                 the id has another producer, or has expired
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -40,21 +40,21 @@ T = TypeVar("T")
 
 FEATURE: Final = "transaction.version"
 EPOCH_BUMP_VERSION: Final = 2
-"""The feature's level from which an end moves the epoch."""
+"""The feature's level from which EndTxn raises the epoch."""
 
 PRODUCE_ADDS_PARTITIONS: Final = 12
-"""The version of Produce with which a partition joins the transaction by itself."""
+"""The version of Produce that adds the partition to the transaction."""
 END_MOVES_EPOCH: Final = 5
 CLIENTS_ADD_PARTITIONS: Final = 3
 """The last version of AddPartitionsToTxn that clients use; later ones are for brokers."""
 
 COMMIT_ADDS_GROUP: Final = 5
-"""The version of TxnOffsetCommit with which a group joins the transaction by itself."""
+"""The version of TxnOffsetCommit that adds the group to the transaction."""
 NO_MEMBER: Final = -1
-"""The generation of a commit from outside of the group."""
+"""The generation of a commit by a client that is not a member."""
 
 ASKED_AT_ONCE: Final = 100
-"""Requests on their way at one broker: enough to hide the way there and back, few enough to fit its buffers."""
+"""Requests in flight to one broker: enough to hide the round trip, few enough to fit its buffers."""
 
 GONE: Final = frozenset(
     {
@@ -65,11 +65,11 @@ GONE: Final = frozenset(
         ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
     }
 )
-"""What tells that a transaction is no longer there to be ended so."""
+"""Errors that say that the transaction can no longer be ended this way."""
 
 
 class OpenTransaction(NamedTuple):
-    """All that is needed to go on with a transaction, or to end it."""
+    """What is needed to continue a transaction, or to end it."""
 
     transactional_id: str
     producer_id: int
@@ -81,7 +81,7 @@ class OpenTransaction(NamedTuple):
 
 
 def uses_epoch_bumps(cluster: Cluster) -> bool:
-    """Whether the cluster speaks `transaction.version` 2."""
+    """Whether the cluster uses `transaction.version` 2."""
     request = through_kio(
         Api.API_VERSIONS,
         lambda make: make.ApiVersionsRequest(client_software_name="penstock", client_software_version="0"),
@@ -94,7 +94,7 @@ def uses_epoch_bumps(cluster: Cluster) -> bool:
 def add_partitions(
     cluster: Cluster, transaction: OpenTransaction, partitions: Sequence[TopicPartition]
 ) -> None:
-    """Let partitions join a transaction; all of them or none. Below `transaction.version` 2 alone."""
+    """Add partitions to a transaction, all or none. Only below `transaction.version` 2."""
 
     def build(make: Any) -> Any:
         return make.AddPartitionsToTxnRequest(
@@ -129,9 +129,9 @@ def _worst_of_partitions(reply: Any) -> int:
 def end_transactions(
     cluster: Cluster, transactions: Iterable[OpenTransaction], *, commit: bool, epoch_bumps: bool
 ) -> dict[OpenTransaction, ErrorCode]:
-    """End several, those of one coordinator at once. Returns those of which the answer was in GONE, and which.
+    """End transactions, those of one coordinator in parallel. Returns those whose error is in GONE, with the error.
 
-    The answer leaves when the decision is durable; markers follow by themselves.
+    A coordinator answers when the decision is durable; it writes the markers afterwards.
     """
     wanted = {each.transactional_id: each for each in transactions}
 
@@ -160,7 +160,7 @@ def end_transactions(
 
 
 def describe_transactions(cluster: Cluster, transactional_ids: Iterable[str]) -> dict[str, Transaction]:
-    """The state of several ids; one that no coordinator knows is left out."""
+    """The state of several ids. Unknown ids are left out."""
     replies = ask_coordinators(
         cluster,
         {name: describe_request(name) for name in transactional_ids},
@@ -188,9 +188,9 @@ def commit_in_transaction(
     metadata: str = "",
     epoch_bumps: bool,
 ) -> None:
-    """Set offsets of a group that has no members, if and when the transaction commits.
+    """Commit offsets of a group without members in the transaction.
 
-    From `transaction.version` 2 on the group's partition joins with the commit itself; below, AddOffsetsToTxn comes
+    From `transaction.version` 2 on, the request adds the group to the transaction; below, AddOffsetsToTxn does so
     first.
     """
     if not epoch_bumps:
@@ -259,7 +259,7 @@ def _add_group(cluster: Cluster, transaction: OpenTransaction, group_id: str) ->
 def ask_coordinators(
     cluster: Cluster, requests: Mapping[str, Request[T]], code_of: Callable[[T], int]
 ) -> dict[str, T]:
-    """A request about each of several transactional ids, answered by its coordinator; all of them, or an error."""
+    """Send a request for each of several transactional ids to its coordinator. Raises unless all are answered."""
     backoff = cluster.backoff()
     answers: dict[str, T] = {}
     while True:
@@ -337,7 +337,7 @@ def _ask_all(cluster: Cluster, node_id: int, requests: Sequence[Request[T]]) -> 
 
 
 def await_calls(cluster: Cluster, links: Sequence[Link], calls: Sequence[Call[Any]]) -> None:
-    """Wait until every call is answered, or its connection is over: calls carry what went wrong."""
+    """Wait until every call is answered or its connection has ended; calls have the error."""
     limit_ms = cluster.settings.request_timeout_ms
     deadline_ms = cluster.clock.now_ms() + limit_ms
     while not all(call.is_done for call in calls):

@@ -1,12 +1,12 @@
-"""Transactions, listed, described and ended over the wire.
+"""Lists, describes and aborts transactions.
 
-A transaction is open in two places: its coordinator knows the transactional id and the partitions that belong
-to it, and each of these partitions knows the producer and the offset at which it began. One that is open in a
-partition, and of which no coordinator knows, hangs: it will never end, and consumers that read committed
-records wait there for ever. Two ways end a transaction from outside:
+A transaction is open in two places: its coordinator has the transactional id and its partitions, and each of these
+partitions has the producer and the first offset. A transaction that is open in a partition and unknown to every
+coordinator hangs: it never ends, and read_committed consumers do not read past it. There are two ways to abort
+one:
 
-    terminate     by its transactional id: a new producer takes the id over, so the coordinator aborts
-    write_abort   in one partition, by its producer: an abort marker, written past the coordinator
+    terminate     by its transactional id: a new producer with the id makes the coordinator abort
+    write_abort   in one partition, by its producer: an abort marker, without the coordinator
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -33,10 +33,10 @@ OPEN = ("Ongoing", "PrepareEpochFence")
 """States in which a transaction can still be aborted; the protocol's words."""
 
 IDLE = ("Empty", "CompleteCommit", "CompleteAbort", "Dead")
-"""States of an id that has no transaction open."""
+"""States of an id without an open transaction."""
 
 PRODUCERS_BATCH = 500
-"""Partitions in one DescribeProducers, so that a search through a large cluster is many small requests."""
+"""Partitions in one DescribeProducers: a search in a large cluster is many small requests."""
 
 
 class ListedTransaction(NamedTuple):
@@ -53,9 +53,9 @@ class Transaction(NamedTuple):
     producer_epoch: int
     timeout_ms: int
     started_ms: TimestampMs | None
-    """Of the one that is open, or else the last one; None where there was none."""
+    """Start time of the open or else of the last transaction; None if there was none."""
     partitions: tuple[TopicPartition, ...]
-    """Those that have no marker yet."""
+    """Partitions without a marker yet."""
     coordinator: int = -1
 
 
@@ -65,13 +65,13 @@ class PartitionProducer(NamedTuple):
     last_sequence: int
     last_timestamp: TimestampMs
     coordinator_epoch: int
-    """Of the last marker; -1 where there was none yet."""
+    """Coordinator epoch of the last marker; -1 if there was none."""
     start_offset: Offset
-    """Where its open transaction began; -1 where it has none."""
+    """First offset of its open transaction; -1 if it has none."""
 
     @property
     def is_in_doubt(self) -> bool:
-        """Whether the end of the transaction was lost with a part of the log."""
+        """Whether the marker of the transaction may be lost with a damaged or missing part of the log."""
         return self.coordinator_epoch == ACCEPT_LOSS_EPOCH
 
 
@@ -105,7 +105,7 @@ def list_transactions(cluster: Cluster, filters: Filters = Filters()) -> list[Li
             for each in reply.transaction_states
         ]
     if filters.age_ms_min >= 0:
-        # Kafka counts the age of what has not begun from 1970 on, so all that are idle pass its filter.
+        # In Kafka, a transaction that has not begun began in 1970, so idle ids pass its filter.
         found = [each for each in found if each.state not in IDLE]
     return sorted(found)
 
@@ -186,7 +186,7 @@ def _read_partitions(body: memoryview, at: int) -> tuple[tuple[TopicPartition, .
 
 
 def terminate(cluster: Cluster, transaction: Transaction) -> None:
-    """Abort an open transaction by taking its id over, which keeps the timeout that its producer gave it."""
+    """Abort an open transaction by a new producer with its id, and with the same transaction timeout."""
     init_transactions(cluster, transaction.transactional_id, transaction.timeout_ms)
 
 
@@ -194,7 +194,7 @@ def terminate(cluster: Cluster, transaction: Transaction) -> None:
 
 
 def describe_producers(cluster: Cluster, partition: TopicPartition) -> list[PartitionProducer]:
-    """The producers that a partition remembers, by their ids."""
+    """The producers of a partition, by id."""
     request = _producers_request([partition])
 
     def code_of(reply: Any) -> int:
@@ -282,8 +282,8 @@ def find_hanging(
 ) -> list[Hanging]:
     """Transactions that are open in a partition, and that no coordinator will end.
 
-    Only those whose producer has written nothing for age_ms_min: a partition is written to a moment before or
-    after its coordinator hears of it.
+    Only those whose producer has written nothing for age_ms_min: a partition may be written a moment before its
+    coordinator has it, or after.
     """
     now_ms = cluster.clock.wall_ms()
     candidates = [

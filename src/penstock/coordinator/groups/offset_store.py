@@ -154,11 +154,11 @@ class OffsetStore:
         return group in self._open
 
     def places(self, group: str) -> list[Place]:
-        """Groups with committed or pending offsets."""
+        """Partitions for which the group has a committed or a pending offset."""
         return list(dict.fromkeys((*self.of_group(group), *self._open.get(group, {}))))
 
     def places_of(self, places: set[Place]) -> Iterator[tuple[str, Place]]:
-        """Committed offsets of these partitions, of all groups."""
+        """Groups that have an offset for one of these partitions, with the partition."""
         for group in dict.fromkeys((*self._committed, *self._open)):
             for place in self.places(group):
                 if place in places:
