@@ -22,19 +22,19 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Request(NamedTuple):
-    """What a client asks for, found good: its parameters have their types, its body is what the route wants."""
+    """A validated request: its parameters have their types, and its body is that of the route."""
 
     session: Session
     path: Mapping[str, str]
     """Parameters in the path, decoded."""
     query: Mapping[str, Any]
-    """Parameters behind it, each with its value or its default."""
+    """Query parameters, each with its value or its default."""
     headers: Mapping[str, str]
-    """By their names in lower case."""
+    """Headers, by name in lower case."""
     body: Any
-    """As the route's type of body; None where it has none."""
+    """Decoded as the route's type of body; None if the route has none."""
     is_head: bool = False
-    """HEAD: the answer is wanted without its body."""
+    """HEAD: the response is sent without its body."""
 
 
 class Response(NamedTuple):
@@ -45,16 +45,16 @@ class Response(NamedTuple):
 
 
 class Out(Protocol):
-    """Where a stream writes to."""
+    """Sends the body of a stream."""
 
     def write(self, data: bytes) -> None: ...
 
     def ready(self) -> Any:
-        """A `Promise` that is answered when the client has room for more: yield it between writes."""
+        """A `Promise` that is resolved when the client can receive more: yield it between writes."""
 
 
 class Stream(NamedTuple):
-    """A response whose body is written in steps, for as long as the client stays; cancelled when it leaves."""
+    """A response whose body is written in steps; cancelled when the client disconnects."""
 
     write: Callable[[Out], Steps[None]]
     content_type: str
@@ -63,7 +63,7 @@ class Stream(NamedTuple):
 
 
 class HttpError(Exception):
-    """What is wrong, for the client: `{"error": {"code": "not_assigned", "message": "...", ...more}}`."""
+    """An error response: `{"error": {"code": "not_assigned", "message": "...", ...more}}`."""
 
     def __init__(
         self, status: int, code: str, message: str, headers: Sequence[tuple[str, str]] = (), **more: Any
@@ -114,12 +114,12 @@ class Route(NamedTuple):
     body: Any = None
     """A `msgspec.Struct`, or a union that msgspec decodes from JSON."""
     answer: Any = None
-    """What the body of a good response is, as msgspec encodes it."""
+    """Type of a successful response's body, which msgspec encodes."""
     status: int = 200
     errors: Sequence[int] = ()
-    """Statuses that it may end with, besides what any request may (`errors.ALWAYS`)."""
+    """Error statuses, besides those of every route (`errors.ALWAYS`)."""
     content_types: Sequence[str] = (JSON,)
-    """Of a good response."""
+    """Content types of a successful response."""
 
 
 H = TypeVar("H", bound=Handle)
@@ -220,7 +220,7 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 
 
 class Heads:
-    """Status line, date and content type; the other lines and the empty one are the caller's."""
+    """Status line, date and content type. The caller adds other headers and the empty line."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -244,7 +244,7 @@ class Heads:
 
 
 def lines(headers: Sequence[tuple[str, str]]) -> bytes:
-    """Further lines. What would end a line before its end is a mistake of the route, not to be sent."""
+    """Further headers. Raises for a value with a line break, which is an error of the route."""
     found = []
     for name, value in headers:
         if "\r" in value or "\n" in value or "\0" in value:
@@ -254,6 +254,6 @@ def lines(headers: Sequence[tuple[str, str]]) -> bytes:
 
 
 def http_date(second: int) -> str:
-    """As RFC 9110 wants it, whatever the locale: Sun, 06 Nov 1994 08:49:37 GMT."""
+    """In the format of RFC 9110, in any locale: Sun, 06 Nov 1994 08:49:37 GMT."""
     then = datetime.fromtimestamp(second, UTC)
     return f"{_DAYS[then.weekday()]}, {then:%d} {_MONTHS[then.month - 1]} {then:%Y %H:%M:%S} GMT"

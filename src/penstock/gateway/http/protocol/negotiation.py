@@ -19,9 +19,9 @@ RANGES_MAX = 64
 
 @lru_cache(maxsize=256)
 def preferred(accept: str, content_types: Sequence[str]) -> str | None:
-    """The one of the content types that the client likes best, the first among equals; None if it takes none.
+    """The content type that the client prefers, the first among equals; None if it accepts none.
 
-    `content_types` must be a tuple. An empty header takes everything.
+    `content_types` must be a tuple. An empty header accepts everything.
     """
     if not accept.strip():
         return content_types[0]
@@ -36,7 +36,7 @@ def preferred(accept: str, content_types: Sequence[str]) -> str | None:
 
 
 def _range(text: str) -> tuple[str, float]:
-    """A media range and how much it is wanted; parameters besides q are left out."""
+    """A media range and its quality; other parameters are ignored."""
     name, *parameters = text.split(";")
     quality = 1.0
     for parameter in parameters:
@@ -50,7 +50,7 @@ def _range(text: str) -> tuple[str, float]:
 
 
 def _quality(content_type: str, wanted: Sequence[tuple[str, float]]) -> float:
-    """By the most specific range that fits: text/html before text/* before */*."""
+    """The quality of the most specific range that matches: text/html before text/* before */*."""
     whole = content_type.partition("/")[0] + "/*"
     for name in (content_type, whole, "*/*"):
         for each, quality in wanted:
@@ -135,7 +135,7 @@ def _span(text: str) -> tuple[int | None, int | None] | None:
 
 
 def _part(text: str, size: int) -> tuple[int, int] | None:
-    """First byte and the one behind the last; None for the whole."""
+    """First byte, and the end after the last; None for the whole file."""
     span = _span(text)
     if span is None:
         return None

@@ -24,7 +24,7 @@ from penstock.metadata.image import Topic
 TOPIC_NAME: Final = (
     "^([a-zA-Z0-9_-]|[.][a-zA-Z0-9_-]|[.][.][a-zA-Z0-9._-])[a-zA-Z0-9._-]*$"  # not a dot, nor two of them
 )
-"""Kafka's rule, but for the length."""
+"""Kafka's rule, without the length."""
 
 
 def is_topic_name(text: str) -> bool:
@@ -47,12 +47,12 @@ _TIME = f"{_HOUR}(:[0-5][0-9](:[0-5][0-9]([.,][0-9]{{1,9}})?)?)?"
 _ZONE = f"(Z|[+ -]{_HOUR}:?[0-5][0-9])"
 
 MOMENT: Final = f"^([0-9]{{1,15}}|{_DATE}([T ]{_TIME}{_ZONE}?)?)$"
-"""What `parse_moment` takes, as most people write it: milliseconds since 1970, or days and times that there are. A
-blank is what a query makes of a plus sign that is not escaped."""
+"""Input of `parse_moment` in its usual forms: milliseconds since 1970, or a valid date and time. The space stands for
+a plus sign that is not escaped in the query."""
 
 
 def one_of(*patterns: str) -> str:
-    """A pattern for what fits one of these."""
+    """A pattern that matches what one of these matches."""
     return f"^({'|'.join(each.removeprefix('^').removesuffix('$') for each in patterns)})$"
 
 
@@ -70,12 +70,12 @@ def whole_numbers(low: int, high: int) -> str:
 
 
 def _spans(low: int, high: int) -> list[str]:
-    """The numbers from low to high, which are not below 0, by how many digits they have."""
+    """Patterns for the numbers from low to high, both 0 or more, by number of digits."""
     found = []
     while low <= high:
         length = len(str(low))
         if low == 10 ** (length - 1) and (most := len(str(high + 1)) - 1) > length:
-            found.append(f"[1-9][0-9]{{{length - 1},{most - 1}}}")  # all that have so many digits
+            found.append(f"[1-9][0-9]{{{length - 1},{most - 1}}}")  # all numbers with so many digits
             low = 10**most
             continue
         end = min(high, 10**length - 1)
@@ -85,7 +85,8 @@ def _spans(low: int, high: int) -> list[str]:
 
 
 def _same_length(low: str, high: str) -> list[str]:
-    """Numbers of as many digits: those that begin as `low` does, those in between, those that begin as `high`."""
+    """Patterns for numbers with equal numbers of digits: those with the first digit of `low`, those between, those
+    with the first digit of `high`."""
     if not low:
         return [""]
     first, last, rest = int(low[0]), int(high[0]), len(low) - 1
@@ -106,21 +107,21 @@ def _same_length(low: str, high: str) -> list[str]:
 
 
 GROUP_CHARS_MAX: Final = 4_096
-"""Of a group's name in a target: encoded as it may be, all of it fits 64 KB."""
+"""Limit of a group's name in a target: percent-encoded it still fits into 64 KB."""
 
 PARTITION_MAX: Final = 2**31 - 1
 _PARTITION_DIGITS_MAX: Final = 10
 
 
 def topic_in(context: Context, request: Request, operation: Operation) -> Topic:
-    """The topic that the path names, for a client that may do that with it."""
+    """The topic in the path. Raises if the client is not authorized for the operation."""
     name = request.path["topic"]
     allow(context, request.session, operation, AclResourceType.TOPIC, name)
     return find_topic(context, name)
 
 
 def partition_in(context: Context, request: Request, operation: Operation) -> RoutedPartition:
-    """The same for a partition, wherever it is led."""
+    """The same for a partition, led by any broker."""
     topic = topic_in(context, request, operation)
     return find_partition(context, topic.name, number_in(request))
 
@@ -138,14 +139,14 @@ def number_in(request: Request) -> int:
 
 
 _MILLISECOND_DIGITS_MAX = 15
-"""Of milliseconds: the year 30,000."""
+"""Largest number of milliseconds: the year 30,000."""
 
 
 def parse_moment(name: str, text: str) -> TimestampMs:
-    """The moment that a parameter names."""
+    """The timestamp in a parameter."""
     if text.isascii() and text.isdigit() and len(text) <= _MILLISECOND_DIGITS_MAX:
         return int(text)
-    # In a query a plus sign that is not escaped means a blank.
+    # In a query a plus sign that is not escaped is a space.
     for each in (text, "+".join(text.rsplit(" ", 1))):
         try:
             moment = datetime.fromisoformat(each)
@@ -153,7 +154,7 @@ def parse_moment(name: str, text: str) -> TimestampMs:
             continue
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=UTC)
-        # East of Greenwich the first hours of 1970 were still 1969, which no record is from.
+        # East of Greenwich the first hours of 1970 are before the epoch.
         since = max(moment - _EPOCH, timedelta())
         if moment.year >= _EPOCH.year:
             return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000

@@ -19,7 +19,7 @@ from penstock.gateway.http.protocol.negotiation import preferred
 from penstock.handlers.support.context import Session
 
 PARAMETERS_MAX = 100
-"""More than any route takes, many times over."""
+"""Limit of a query's parameters; far above what any route has."""
 
 _BYTES = {
     f"{high}{low}".encode(): bytes([int(high + low, 16)])
@@ -29,7 +29,7 @@ _BYTES = {
 
 
 def split_target(target: bytes) -> tuple[bytes, bytes]:
-    """The path and what is behind its `?`."""
+    """The path and the query of a target."""
     if not target.startswith(b"/"):
         target = _from_absolute(target)
     path, _, query = target.partition(b"?")
@@ -37,11 +37,11 @@ def split_target(target: bytes) -> tuple[bytes, bytes]:
 
 
 def _from_absolute(target: bytes) -> bytes:
-    """What is sent to a proxy, which a server takes as well: `http://host/path`."""
+    """The form for proxies, which servers must accept too: `http://host/path`."""
     scheme, sign, rest = target.partition(b"://")
     if not sign or scheme.lower() not in (b"http", b"https"):
         raise HttpError(400, "bad_target", "the request target is not a path: it must begin with /")
-    # The path begins at the first slash, unless the query does before it.
+    # The path begins at the first slash, unless the query begins before it.
     host, slash, path = rest.partition(b"/")
     if b"?" in host:
         return b"/?" + rest.partition(b"?")[2]
@@ -56,7 +56,7 @@ def path_segment(raw: bytes) -> str:
 
 
 def query_parameters(query: bytes) -> Iterator[tuple[str, str]]:
-    """Names and values, in their order, as forms encode them: a plus is a space."""
+    """Names and values of a query, in order, in the encoding of forms: a plus is a space."""
     if not query:
         return
     words = query.split(b"&")
@@ -97,11 +97,11 @@ def _text(raw: bytes, what: str) -> str:
 _TRUNCATED = "Input data was truncated"
 
 _HALF_AT_END = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}.{0,9}\Z", re.DOTALL)
-"""The decoder looks for the other half of such a pair in the bytes behind it, and meets the end of the body first."""
+"""The first half of a surrogate pair near the end of a body: the decoder expects the second half there."""
 
 
 def not_json(body: bytes, error: Exception) -> str:
-    """Of a body that is none."""
+    """The error for a body that is not JSON."""
     if str(error) == _TRUNCATED:
         half = _HALF_AT_END.search(body, max(0, len(body) - 16))
         if half is not None:
@@ -110,7 +110,7 @@ def not_json(body: bytes, error: Exception) -> str:
 
 
 def invalid_body(error: Exception) -> str:
-    """Of a body that is not as its route describes it."""
+    """The error for a body that does not match the route's type."""
     return (
         str(error)
         .replace("`bytes | null`", "base64 text or null")
@@ -122,24 +122,24 @@ def invalid_body(error: Exception) -> str:
 
 
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
-"""A number in a query fits where Kafka's largest do: offsets and timestamps."""
+"""Limits of a number in a query: 64 bits, as offsets and timestamps."""
 
 LISTED_MAX = 1_000
-"""Of a list that does not say how many it may have."""
+"""Length of a list without a limit of its own."""
 
 DIGITS_MAX = 20
-"""Of a number that may fit; more are not even looked at."""
+"""Digits of a number; longer ones are rejected unread."""
 
 SHOWN_MAX = 64
 """Characters of a client's input that an error message repeats."""
 
 _NOTHING: Final[Mapping[str, Any]] = {}
 _GOT_FLOAT: Final = "got `float`"
-"""As msgspec says it."""
+"""msgspec's message."""
 
 
 class BoundRoute:
-    """A route, made ready: decoder and defaults are there before the first request."""
+    """A route with its decoder and defaults, prepared before the first request."""
 
     def __init__(self, route: Route) -> None:
         self.route = route
@@ -158,7 +158,7 @@ class BoundRoute:
         headers: Mapping[str, str],
         body: bytes,
     ) -> Request:
-        """The request, found good; raises an `HttpError` that says what is not."""
+        """The validated request. Raises an `HttpError` with the reason if it is invalid."""
         accept = headers.get("accept")
         if accept is not None and accept != "*/*" and preferred(accept, self._content_types) is None:
             raise HttpError(
@@ -185,8 +185,8 @@ class BoundRoute:
         return Request(session, path, values, headers, decoded)
 
     def _with_whole_floats(self, body: bytes, error: msgspec.ValidationError) -> Any:
-        """The body if all that is wrong with it are numbers such as 3.0: they are integers in JSON Schema, and there
-        are languages that have no others."""
+        """The body if its only errors are integers written as 3.0: JSON Schema allows them, and some languages have no
+        other form."""
         try:
             if _GOT_FLOAT in str(error):
                 return msgspec.convert(_whole(msgspec.json.decode(body)), self.route.body)
@@ -225,14 +225,14 @@ class _Segment:
         self.any: _Segment | None = None
         self.entries: dict[str, BoundRoute] = {}
         self.names: tuple[str, ...] = ()
-        """Of the parameters on the way here."""
+        """Names of the parameters in the path to this node."""
 
 
 class Router:
     def __init__(self, routes: Sequence[Route]) -> None:
         self.routes = tuple(routes)
         self._fixed: dict[bytes, dict[str, BoundRoute]] = {}
-        """Paths without parameters, as most calls have: by what is sent."""
+        """Routes of paths without parameters, by the path as sent: most calls have one."""
         self._root = _Segment()
         for route in self.routes:
             self._add(route)
@@ -264,7 +264,7 @@ class Router:
         return at
 
     def find(self, method: str, path: bytes) -> tuple[BoundRoute, Mapping[str, str]]:
-        """Who answers, and the path's parameters."""
+        """The route of a path, and the path's parameters."""
         entries = self._fixed.get(path)
         parameters = _NOTHING
         if entries is None:
@@ -282,7 +282,7 @@ class Router:
         if found is not None:
             segment, values = found
             return segment.entries, dict(zip(segment.names, map(path_segment, values), strict=True))
-        # Somebody may have encoded what need not be: it is the same path, unless it was a slash.
+        # Characters may be percent-encoded without need. It is the same path, unless it is a slash.
         segments = [path_segment(each) for each in parts]
         entries = self._fixed.get(("/" + "/".join(segments)).encode())
         if entries is None or any("/" in each for each in segments):
@@ -293,8 +293,8 @@ class Router:
 
 
 def _match(at: _Segment, parts: list[bytes], index: int) -> tuple[_Segment, list[bytes]] | None:
-    """The node for a path, named segments before parameters, and the parameters' values. Routes are few and short,
-    so that trying both costs little."""
+    """The node of a path, and the values of its parameters. Literal segments come before parameters; trying both costs
+    little, because routes are few and short."""
     if index == len(parts):
         return (at, []) if at.entries else None
     part = parts[index]
@@ -366,7 +366,7 @@ def _number(parameter: Query, text: str) -> int:
 
 
 def bounds(parameter: Query) -> tuple[int, int]:
-    """Of a number."""
+    """The limits of a number."""
     return (
         INT_MIN if parameter.min is None else parameter.min,
         INT_MAX if parameter.max is None else parameter.max,
@@ -378,7 +378,7 @@ def _bad(parameter: Query, text: str, expected: str) -> HttpError:
 
 
 def _whole(value: Any) -> Any:
-    """With each number that has nothing behind its point without the point."""
+    """Replace each number without a fraction, such as 3.0, by an integer."""
     if isinstance(value, float):
         return int(value) if value.is_integer() else value
     if isinstance(value, dict):

@@ -31,7 +31,7 @@ from penstock.metadata.image import ALL_BROKERS, Resource, ResourceType
 SettingValue = str | int | float | bool
 
 TEXT_MAX: Final = 4_096
-"""Of a setting that may be any text; a metadata record has room for eight times that."""
+"""Limit of a setting with any text; a metadata record has room for eight times that."""
 
 LOWEST: Final = {
     "max.connections": 100,
@@ -41,13 +41,13 @@ LOWEST: Final = {
     "log.message.timestamp.before.max.ms": 60_000,
     "log.message.timestamp.after.max.ms": 60_000,
 }
-"""Through this door; Kafka's tools may go lower. The cluster's own topics obey what is set for all: what groups write
-there takes some room, and some time between being dated and being written."""
+"""Lowest values over HTTP; Kafka's tools may set lower ones. The brokers' defaults apply to internal topics too:
+records of groups need some room, and some time passes between their timestamp and their append."""
 
 RUNNING_BROKERS: Final = {
     name: each for name, each in BROKER_SETTINGS.items() if each.mode is Mode.CLUSTER_WIDE
 }
-"""What can be set for all brokers while they run."""
+"""Dynamic settings of all brokers."""
 
 _DECIMAL: Final = "^-?[0-9]{1,20}([.][0-9]{1,20})?([eE][+-]?[0-9]{1,3})?$"
 _SHARE: Final = "^(0([.][0-9]{1,20})?|1([.]0{1,20})?)$"
@@ -56,15 +56,15 @@ _WHOLE: Final = (ConfigType.INT, ConfigType.SHORT, ConfigType.LONG)
 
 
 class Form(NamedTuple):
-    """What a setting may be in JSON: a number or a truth value, or text."""
+    """Types of a setting in JSON: number or boolean, or text."""
 
     numbers: tuple[range, ...] = ()
-    """Whole ones."""
+    """Ranges of integers."""
     decimals: tuple[float | None, float | None] | None = None
-    """The least and the largest of any numbers, where there are such."""
+    """Limits of numbers with a fraction, if there are any."""
     is_flag: bool = False
     pattern: str = ""
-    """Of the text; empty where any will do."""
+    """Pattern of the text; empty for any text."""
 
 
 def _form(setting: Setting) -> Form:
@@ -84,7 +84,7 @@ def _form(setting: Setting) -> Form:
             )
     least = max(-INT64_MAX - 1 if low is None else int(low), LOWEST.get(setting.name, -INT64_MAX - 1))
     most = INT64_MAX if high is None else int(high)
-    if setting.name == "compression.gzip.level":  # 0 would be no compression, which has a name of its own
+    if setting.name == "compression.gzip.level":  # 0 is no compression, which has its own name
         return Form((range(-1, 0), range(1, most + 1)), pattern=one_of("-1", whole_numbers(1, most)))
     return Form((range(least, most + 1),), pattern=whole_numbers(least, most))
 
@@ -118,7 +118,7 @@ def _schema(table: Mapping[str, Setting], *, may_be_null: bool) -> dict[str, Any
     return {"properties": properties, "additionalProperties": False}
 
 
-# Values are of any type to msgspec: of a type that it knows it would say that any name may have it.
+# Values are of any type for msgspec: for a type that it knows, it would describe the values of all names by it.
 TopicSettings: TypeAlias = Annotated[
     dict[str, Any], Meta(extra_json_schema=_schema(TOPIC_SETTINGS, may_be_null=False))
 ]
@@ -133,7 +133,7 @@ BrokerSettingChanges: TypeAlias = Annotated[
 
 
 def new_texts(topic: str, values: Mapping[str, Any]) -> dict[str, str]:
-    """What Kafka keeps of the settings of a new topic, found good one by one."""
+    """The validated configs of a new topic, as Kafka's text."""
     found = {}
     for name, text in texts(Resource(ResourceType.TOPIC, topic), values).items():
         if text is None:
@@ -143,7 +143,7 @@ def new_texts(topic: str, values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def texts(resource: Resource, values: Mapping[str, Any]) -> dict[str, str | None]:
-    """The same of changes; None for what is to be taken back."""
+    """The same for changes; None removes a config."""
     table = RUNNING_BROKERS if resource == ALL_BROKERS else TOPIC_SETTINGS
     found: dict[str, str | None] = {}
     for name, value in values.items():
@@ -187,7 +187,7 @@ def _expected(setting: Setting, form: Form) -> str:
 
 
 def check_in_sync(what: str, values: Mapping[str, str | None], replicas: int) -> None:
-    """Refuse to wait for replicas that are not there: nothing could be written any more."""
+    """Reject a min.insync.replicas above the number of replicas: no write could succeed."""
     wanted = int(values.get("min.insync.replicas") or 1)
     if wanted > replicas:
         raise HttpError(
