@@ -121,6 +121,17 @@ REQUESTS: dict[str, Any] = {
             r.ScramUpsertion("bob", 9, 4096, b"salt", b"salted"),
         ),
     ),
+    "quotas": r.AlterClientQuotas(
+        (
+            r.QuotaAlteration(
+                (("user", "alice"),), (("producer_byte_rate", 5.0), ("request_percentage", None))
+            ),
+            r.QuotaAlteration((("client-id", None), ("user", "bob")), (("no such key", 5.0),)),
+        )
+    ),
+    "quotas, only looked at": r.AlterClientQuotas(
+        (r.QuotaAlteration((("ip", None),), (("connection_creation_rate", 5.0),)),), validate_only=True
+    ),
     "ACLs are created": r.CreateAcls((READS, READS._replace(resource_name=""))),
     "ACLs are deleted": r.DeleteAcls((AclFilter(*READS), OF_ALL)),
     "a broker registers": registration(),

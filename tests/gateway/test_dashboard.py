@@ -13,7 +13,10 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from tests.gateway.scrapes import Scrape, get, scrape
 from tests.security.tokens import jwks
 
+from penstock.client.cluster import Cluster
 from penstock.client.line import LineClient
+from penstock.client.quotas import alter_quotas
+from penstock.client.settings import parse_servers
 from penstock.testing import Broker
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -61,6 +64,12 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scrape]:
         failing.assign([TopicPartition("orders", 0, 99)])
         failing.poll(20)
         failing.close()
+        entity: tuple[tuple[str, str | None], ...] = (("user", "ANONYMOUS"),)
+        with Cluster(parse_servers(broker.bootstrap)) as cluster:
+            alter_quotas(cluster, entity, {"producer_byte_rate": 1.0})
+            producer.produce("orders", b"x" * 100)
+            assert producer.flush(30) == 0
+            alter_quotas(cluster, entity, {"producer_byte_rate": None})
         get(broker, "/health/live")
         with LineClient("127.0.0.1", broker.line_port) as line:
             line.produce("orders", b"x")

@@ -295,6 +295,71 @@ def test_connections_beyond_the_limits_are_closed(name: str, at_run_time: bool) 
     assert [each.transport.is_closed for each in clients] == [False, False, True]
 
 
+@shows("max.connections.per.ip.overrides")
+def test_an_address_may_have_its_own_limit() -> None:
+    settings = {"max.connections.per.ip": "2", "max.connections.per.ip.overrides": "10.0.0.9:1, 10.0.0.1:3"}
+    node = StillNode(settings=settings)
+    assert [node.client().transport.is_closed for _ in range(4)] == [False, False, False, True]
+
+
+@shows("max.connection.creation.rate")
+@pytest.mark.parametrize("at_run_time", [False, True])
+def test_connections_above_the_rate_wait_for_their_turn(at_run_time: bool) -> None:
+    scene = Scene(StillNode(settings={} if at_run_time else {"max.connection.creation.rate": "1"}))
+    if at_run_time:
+        assert scene.alter(4, "", "max.connection.creation.rate", "1") == 0
+    clients = [scene.node.client() for _ in range(14)]
+    since = scene.now_ms
+    waited = []
+    for client in clients:
+        client.call(Api.API_VERSIONS, 0)
+        waited.append((scene.now_ms - since) // 1000)
+    assert waited[:9] == [0] * 9, "ten seconds' worth may come at once"
+    assert waited[-1] - waited[-3] == 2
+    assert waited[-1] in (3, 4, 5)
+
+
+@shows("quota.window.num", "quota.window.size.seconds")
+@pytest.mark.parametrize(
+    ("settings", "burst"),
+    [({}, 10), ({"quota.window.num": "3"}, 2), ({"quota.window.size.seconds": "2"}, 20)],
+)
+def test_rates_are_averages_over_the_samples(settings: dict[str, str], burst: int) -> None:
+    node = StillNode(settings={**settings, "max.connection.creation.rate": "1"})
+    clients = [node.client() for _ in range(30)]
+    for client in clients:
+        client.ask(Api.API_VERSIONS, 0)
+    node.world.advance(1)
+    assert sum(client.raw_reply() is not None for client in clients) in (burst - 1, burst)
+
+
+@shows("controller.quota.window.num", "controller.quota.window.size.seconds")
+@pytest.mark.parametrize(
+    ("name", "value", "tokens"),
+    [("num", "11", 11), ("num", "3", 3), ("size.seconds", "2", 22)],
+)
+def test_changes_of_topics_are_measured_over_the_samples(name: str, value: str, tokens: int) -> None:
+    node = StillNode(settings={f"controller.quota.window.{name}": value})
+    module = request_module(Api.ALTER_CLIENT_QUOTAS, 1)
+    entry = module.EntryData(
+        entity=(module.EntityData(entity_type="user", entity_name=None),),
+        ops=(module.OpData(key="controller_mutation_rate", value=1.0, remove=False),),
+    )
+    node.client().call(Api.ALTER_CLIENT_QUOTAS, 1, entries=(entry,), validate_only=False)
+    made = 0
+    for number in range(30):
+        topics = (
+            request_module(Api.CREATE_TOPICS, 7).CreatableTopic(
+                name=f"t{number}", num_partitions=1, replication_factor=1, assignments=(), configs=()
+            ),
+        )
+        reply = node.client().call(
+            Api.CREATE_TOPICS, 7, topics=topics, timeout=timedelta(seconds=1), validate_only=False
+        )
+        made += not reply.topics[0].error_code.value
+    assert tokens <= made <= tokens + 2
+
+
 @shows("socket.request.max.bytes")
 def test_a_request_beyond_the_limit_ends_the_connection() -> None:
     for settings, is_closed in (({}, False), ({"socket.request.max.bytes": "1000"}, True)):

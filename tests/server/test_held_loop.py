@@ -244,6 +244,8 @@ BOUNDED_ELSEWHERE: dict[Api, str] = {
     Api.DESCRIBE_ACLS: "as large as the cluster has ACLs",
     Api.CREATE_ACLS: "a controller's decision, in one piece, of 10,000 ACLs at most",
     Api.DELETE_ACLS: "a controller's decision, in one piece, of 10,000 ACLs at most",
+    Api.DESCRIBE_CLIENT_QUOTAS: "described in slices: see tests/handlers/test_client_quotas.py",
+    Api.ALTER_CLIENT_QUOTAS: "sliced as AlterConfigs is, and otherwise of 10,000 changes at most",
     Api.DESCRIBE_USER_SCRAM_CREDENTIALS: "as large as the cluster has users",
     Api.ALTER_USER_SCRAM_CREDENTIALS: "a controller's decision, in one piece",
     Api.CREATE_DELEGATION_TOKEN: "one token",

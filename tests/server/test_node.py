@@ -15,7 +15,6 @@ from penstock.base.ids import TopicPartition
 from penstock.metadata.records import (
     RECOVERED,
     AccessControlEntryRecord,
-    ClientQuotaRecord,
     ConfigRecord,
 )
 from penstock.records import build_batch
@@ -284,9 +283,8 @@ def test_what_is_kept_and_not_acted_on_is_told(caplog: pytest.LogCaptureFixture)
     setting = ConfigRecord(
         resource_type=32, resource_name="g", name="consumer.session.timeout.ms", value="50000"
     )
-    node.node._control_plane.active.write([ClientQuotaRecord(key="producer_byte_rate", value=1.0), setting])
+    node.node._control_plane.active.write([setting])
     node.world.advance(1000)
     node.stop()
     node.restart()
-    assert "1 client quotas, which are kept but not enforced yet" in caplog.text
     assert "1 groups with their own settings, which are kept but not enforced yet" in caplog.text

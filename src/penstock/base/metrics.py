@@ -113,6 +113,36 @@ class TlsMeter:
         """When the certificate in use expires, since 1970."""
 
 
+THROTTLED_MAX: Final = 1000
+"""Clients that are told apart in the metrics of quotas. The others are counted together: client ids are a client's
+choice."""
+
+LABEL_CHARACTERS_MAX: Final = 100
+
+
+class Throttled(NamedTuple):
+    """Who exceeded which quota."""
+
+    quota: str
+    """The key of the quota, or the name of a setting."""
+    user: str = ""
+    client_id: str = ""
+    address: str = ""
+    """The address of a client, or the name of a listener."""
+
+
+class ThrottleMeter:
+    """Of the clients that share a quota."""
+
+    __slots__ = ("delay_ms", "times")
+
+    def __init__(self) -> None:
+        self.times = 0
+        """Requests that exceeded the quota."""
+        self.delay_ms = 0
+        """The time for which they were told to wait."""
+
+
 class Traffic:
     """Bytes and messages written to logs and read from them."""
 
@@ -209,6 +239,7 @@ class Metrics:
         "oauth",
         "produce",
         "queues",
+        "quotas",
         "replicated_bytes_out",
         "started_ns",
         "tick_began_ns",
@@ -234,6 +265,7 @@ class Metrics:
         """By the URL of the keys."""
         self.audit: AuditMeter | None = None
         """None if the audit is off."""
+        self.quotas: dict[Throttled, ThrottleMeter] = {}
         self.queues: dict[str, Callable[[], int]] = {}
         """Functions that return the length of a queue, by the queue's name."""
         self.upkeep = Upkeep()
@@ -268,6 +300,17 @@ class Metrics:
 
     def oauth_keys(self, url: str) -> KeysMeter:
         return self.oauth.setdefault(url, KeysMeter())
+
+    def throttled(self, who: Throttled, delay_ms: int) -> None:
+        """A client exceeded a quota, and has to wait."""
+        meter = self.quotas.get(who)
+        if meter is None:
+            who = Throttled._make(each[:LABEL_CHARACTERS_MAX] for each in who)
+            if len(self.quotas) >= THROTTLED_MAX and who not in self.quotas:
+                who = Throttled(who.quota)
+            meter = self.quotas.setdefault(who, ThrottleMeter())
+        meter.times += 1
+        meter.delay_ms += delay_ms
 
     def answered(self, meter: Meter) -> None:
         """Count a request that was answered in the tick in which it arrived."""

@@ -29,6 +29,7 @@ class Root(LazyGroup):
             "List, add and remove users, set their passwords, and explain what they can do",
         ),
         "tokens": LazyCommand("tokens:app", "List, create, renew and expire delegation tokens"),
+        "quotas": LazyCommand("quotas:app", "List, change and explain quotas of clients"),
         "reassign": LazyCommand("reassign:app", "Move partitions to other brokers"),
         "quorum": LazyCommand("quorum:app", "Show and change the quorum of controllers"),
         "pipeline": LazyCommand("pipeline:app", "Run, check and watch pipelines on Spark"),

@@ -26,6 +26,7 @@ from penstock.metadata.acls import acl_of, creation_fields, filter_fields
 from penstock.metadata.controller import requests as r
 from penstock.metadata.controller.requests import Result
 from penstock.metadata.image import Resource
+from penstock.metadata.quotas import entity_of
 from penstock.records.structs import NO_UUID
 from penstock.wire import Api
 from penstock.wire.request import Request
@@ -374,6 +375,38 @@ def _delete_acls(request: r.DeleteAcls) -> Request[Any]:
     return wire_request(Api.DELETE_ACLS, 3, build, parse)
 
 
+# -- quotas --------------------------------------------------------------------------------------------
+
+
+def _alter_client_quotas(request: r.AlterClientQuotas) -> Request[Any]:
+    def build(make: Any) -> Any:
+        return make.AlterClientQuotasRequest(
+            entries=tuple(
+                make.EntryData(
+                    entity=tuple(
+                        make.EntityData(entity_type=kind, entity_name=name) for kind, name in entity
+                    ),
+                    ops=tuple(
+                        make.OpData(key=key, value=0.0 if value is None else value, remove=value is None)
+                        for key, value in changes
+                    ),
+                )
+                for entity, changes in request.alterations
+            ),
+            validate_only=request.validate_only,
+        )
+
+    def parse(response: Any) -> tuple[Result, ...]:
+        results = {
+            entity_of({each.entity_type: each.entity_name for each in row.entity}): result_of(row)
+            for row in response.entries
+        }
+        check_is_controller(results.values())
+        return tuple(results.get(each.entity, MISSING_RESULT) for each in request.alterations)
+
+    return wire_request(Api.ALTER_CLIENT_QUOTAS, 1, build, parse)
+
+
 _WITH_TIMEOUT: Final[dict[type, Callable[[Any, float], Request[Any]]]] = {
     r.CreateTopics: _create_topics,
     r.DeleteTopics: _delete_topics,
@@ -389,6 +422,7 @@ _WITHOUT_TIMEOUT: Final[dict[type, Callable[[Any], Request[Any]]]] = {
     r.AlterConfigs: _alter_configs,
     r.CreateAcls: _create_acls,
     r.DeleteAcls: _delete_acls,
+    r.AlterClientQuotas: _alter_client_quotas,
     r.CreateDelegationToken: forwarding.create_delegation_token,
     r.RenewDelegationToken: forwarding.renew_delegation_token,
     r.ExpireDelegationToken: forwarding.expire_delegation_token,

@@ -6,7 +6,6 @@ Access control that would not be enforced prevents serving the cluster; other fe
 import logging
 
 from penstock.metadata.image import ClusterImage, ResourceType
-from penstock.metadata.records import ClientQuotaRecord
 
 logger = logging.getLogger(__name__)
 
@@ -28,8 +27,8 @@ def warn_unsupported(image: ClusterImage, *, has_token_keys: bool) -> None:
             "one",
             len(image.tokens),
         )
-    quotas = sum(isinstance(each, ClientQuotaRecord) for each in image.kept.values())
     groups = sum(resource.type == ResourceType.GROUP for resource in image.configs)
-    for count, what in ((quotas, "client quotas"), (groups, "groups with their own settings")):
-        if count:
-            logger.warning("the cluster has %d %s, which are kept but not enforced yet", count, what)
+    if groups:
+        logger.warning(
+            "the cluster has %d groups with their own settings, which are kept but not enforced yet", groups
+        )

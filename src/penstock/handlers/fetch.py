@@ -17,6 +17,8 @@ Behaviour:
   (`replica.deposed_leader`).
 - Consumers may read from a follower, from version 11 on, up to the high watermark that it knows. The leader directs
   them to a replica in their rack if `replica.selector.class` says so (KIP-392).
+- A client above its quota gets no records, and is muted (`security.client_quotas`). One below it gets what is left of
+  the quota, and at least one batch.
 - Followers get records up to the log end: `support.follower_fetch`.
 - A controller's listener serves Fetch of the metadata log: `raft`.
 
@@ -85,12 +87,26 @@ def fetch(
     request = parse_fetch(frame, header.body_at, header.api_version)
     version = header.api_version
     if request.replica_id >= 0:
+        session.state.is_exempt = True
         return fetch_as_follower(context, session, header, request)
+    share = session.state.share
+    delay_ms = 0 if share is None or context.quotas is None else share.fetch_delay_ms(context.quotas.now_ns())
     try:
-        kept = _session_of(context, request, version)
+        # A full fetch that is throttled opens no session, as in Kafka.
+        kept = (
+            None
+            if delay_ms and request.session_epoch == FIRST_EPOCH
+            else _session_of(context, request, version)
+        )
     except KafkaError as error:
         context.metrics.fetch.fail(error.code)
         return fetch_reply(version, header.correlation_id, [], error_code=error.code)[0]
+    if delay_ms:
+        session.mute(delay_ms)
+        session_id = NO_SESSION if kept is None else kept.id
+        return fetch_reply(
+            version, header.correlation_id, [], throttle_time_ms=delay_ms, session_id=session_id
+        )[0]
     one = ConsumerFetch(context, session, header, request, kept)
     read = one.read()
     if one.is_enough(read) or request.max_wait_ms <= 0:
@@ -186,6 +202,8 @@ class ConsumerFetch:
         request = self.request
         context = self.context
         left = min(request.max_bytes, context.fetch_bytes_max)
+        if context.quotas is not None and self.session.state.share is not None:
+            left = min(left, self.session.state.share.fetch_bytes_max(context.quotas.now_ns()))
         must_give = True
         self._has_unread = False
         results: Read = []
@@ -328,9 +346,12 @@ class ConsumerFetch:
                 last = topic
                 results = by_topic.setdefault(topic, [])
             results.append(result)
-        pieces, _ = fetch_reply(
+        pieces, size = fetch_reply(
             header.api_version, header.correlation_id, list(by_topic.items()), session_id=session_id
         )
+        quotas = self.context.quotas
+        if quotas is not None and self.session.state.share is not None:
+            self.session.state.share.fetched(size, quotas.now_ns())
         return UnreadReply(pieces) if self._has_unread else pieces
 
     def _count(self) -> None:

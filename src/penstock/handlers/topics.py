@@ -18,7 +18,7 @@ from penstock.base.ids import Uuid
 from penstock.base.internal_topics import METADATA_TOPIC
 from penstock.base.steps import Steps
 from penstock.metadata.acls import CLUSTER_NAME, AclResourceType, Operation
-from penstock.metadata.configs import describe
+from penstock.metadata.configs import broker_setting, describe
 from penstock.metadata.controller.requests import (
     CreatedTopic,
     CreatePartitions,
@@ -36,7 +36,8 @@ from penstock.wire import Api
 
 from .support.context import Call, Context
 from .support.controller_call import submit, wait_ms_of
-from .support.response_fields import DENIED_TOPIC, NO_THROTTLE, refusal, uuid_in, uuid_out
+from .support.mutation_quota import EXCEEDED, MutationQuota
+from .support.response_fields import DENIED_TOPIC, refusal, uuid_in, uuid_out
 from .support.waiting import in_steps
 
 
@@ -46,10 +47,10 @@ def create_topics(context: Context, call: Call) -> Steps[Any]:
 
     A topic that is named twice gets INVALID_REQUEST, in one row, and so does the topic of the metadata log.
     `validate_only` creates nothing. A client with DESCRIBE_CONFIGS also gets the number of partitions and replicas,
-    and the configs.
+    and the configs. A client above its quota of changes gets THROTTLING_QUOTA_EXCEEDED.
 
-    Version notes: 4 accepts -1 for the default partitions and replicas; 5 returns configs; 6 has quotas, which this
-    broker does not apply; 7 returns the topic id.
+    Version notes: 4 accepts -1 for the default partitions and replicas; 5 returns configs; before 6 a client above its
+    quota is served, and muted; 7 returns the topic id.
     """
     make, request = call.make, call.message
     everywhere = context.permits(call.session, Operation.CREATE, AclResourceType.CLUSTER, CLUSTER_NAME)
@@ -65,7 +66,15 @@ def create_topics(context: Context, call: Call) -> Steps[Any]:
             call.session, Operation.CREATE, AclResourceType.TOPIC, name
         ):
             refused[name] = DENIED_TOPIC
-    allowed = [topic for name, topic in topics.items() if name not in refused]
+    quota = MutationQuota(context, call, strict_since=6)
+    allowed = []
+    for name, topic in topics.items():
+        if name in refused:
+            continue
+        if quota.admits(_new_partitions(context, topic)):
+            allowed.append(topic)
+        else:
+            refused[name] = EXCEEDED
     created = {name: CreatedTopic(name, result) for name, result in refused.items()}
     if allowed:
         creation = CreateTopics(tuple(_new_topic(topic) for topic in allowed), request.validate_only)
@@ -74,9 +83,20 @@ def create_topics(context: Context, call: Call) -> Steps[Any]:
             created |= {each.name: each for each in decided}
         except KafkaError as error:
             created |= {topic.name: CreatedTopic(topic.name, refusal(error)) for topic in allowed}
+        for topic in allowed:
+            if created[topic.name].result.code is not ErrorCode.NONE:
+                quota.give_back(_new_partitions(context, topic))
     settings = _Settings(context, call)
     rows = [_created(context, call, topic, created[name], settings) for name, topic in topics.items()]
-    return make.CreateTopicsResponse(throttle_time=NO_THROTTLE, topics=tuple(rows))
+    return make.CreateTopicsResponse(throttle_time=quota.throttle_time(), topics=tuple(rows))
+
+
+def _new_partitions(context: Context, topic: Any) -> int:
+    if topic.num_partitions > 0:
+        return int(topic.num_partitions)
+    return len(topic.assignments) or int(
+        broker_setting("num.partitions", context.image, context.settings) or 1
+    )
 
 
 def _new_topic(topic: Any) -> NewTopic:
@@ -164,10 +184,10 @@ def delete_topics(context: Context, call: Call) -> Steps[Any]:
 
     An unknown topic gets UNKNOWN_TOPIC_OR_PARTITION or UNKNOWN_TOPIC_ID. A topic that is named twice gets
     INVALID_REQUEST, in one row; so does a row with both name and id, or with neither. A client without DESCRIBE learns
-    neither whether a topic exists nor its name.
+    neither whether a topic exists nor its name. A client above its quota of changes gets THROTTLING_QUOTA_EXCEEDED.
 
     Version notes: 3 has TOPIC_DELETION_DISABLED where `delete.topic.enable` is false (before, INVALID_REQUEST); 4 is
-    flexible; 5 adds messages; 6 ids.
+    flexible; 5 adds messages, and before it a client above its quota is served, and muted; 6 ids.
     """
     make, request = call.make, call.message
     if call.version >= 6:
@@ -181,6 +201,10 @@ def delete_topics(context: Context, call: Call) -> Steps[Any]:
         for each in topics
     ]
     topics, rows = _without_aliases(context, topics, rows)
+    quota = MutationQuota(context, call, strict_since=5)
+    for at, topic in enumerate(topics):
+        if rows[at] is None and not quota.admits(_partitions_of(context, topic)):
+            rows[at] = DeletedTopic(topic.name, topic.id, EXCEEDED)
     # The controller's results have names first, then ids.
     names = [at for at, row in enumerate(rows) if row is None and topics[at].name is not None]
     ids = [at for at, row in enumerate(rows) if row is None and topics[at].name is None]
@@ -195,8 +219,17 @@ def delete_topics(context: Context, call: Call) -> Steps[Any]:
             deleted = [DeletedTopic(topics[at].name, topics[at].id, result) for at in (*names, *ids)]
         for at, row in zip((*names, *ids), deleted, strict=True):
             rows[at] = row
+            if row.result.code is not ErrorCode.NONE:
+                quota.give_back(_partitions_of(context, topics[at]))
     results = [_deleted(call, row) for row in rows if row is not None]
-    return make.DeleteTopicsResponse(throttle_time=NO_THROTTLE, responses=tuple(results))
+    return make.DeleteTopicsResponse(throttle_time=quota.throttle_time(), responses=tuple(results))
+
+
+def _partitions_of(context: Context, topic: TopicToDelete) -> int:
+    """The partitions of a topic; 0 if it does not exist."""
+    image = context.image
+    found = image.topic_by_id(topic.id) if topic.name is None else image.topics.get(topic.name)
+    return 0 if found is None else len(found.partitions)
 
 
 def _in_version(result: Result, version: int) -> Result:
@@ -282,9 +315,9 @@ def create_partitions(context: Context, call: Call) -> Steps[Any]:
     ALTER on the topic.
 
     A topic that is named twice gets INVALID_REQUEST, a number that is not larger INVALID_PARTITIONS. `validate_only`
-    changes nothing.
+    changes nothing. A client above its quota of changes gets THROTTLING_QUOTA_EXCEEDED.
 
-    Version notes: 2 is flexible; 3 has quotas, which this broker does not apply.
+    Version notes: 2 is flexible; before 3 a client above its quota is served, and muted.
     """
     make, request = call.make, call.message
     allowed = [
@@ -292,19 +325,32 @@ def create_partitions(context: Context, call: Call) -> Steps[Any]:
         for topic in request.topics
         if context.authorize(call.session, Operation.ALTER, AclResourceType.TOPIC, topic.name)
     ]
-    results: dict[str, Result] = {}
+    quota = MutationQuota(context, call, strict_since=3)
+    added = {topic.name: _added(context, topic) for topic in allowed}
+    refused = {topic.name for topic in allowed if not quota.admits(added[topic.name])}
+    results: dict[str, Result] = dict.fromkeys(refused, EXCEEDED)
+    allowed = [topic for topic in allowed if topic.name not in refused]
     if allowed:
         growth = CreatePartitions(tuple(_grown(topic) for topic in allowed), request.validate_only)
         try:
             grown = yield submit(context, growth, wait_ms_of(request.timeout))
-            results = {each.topic: each.result for each in grown}
+            results |= {each.topic: each.result for each in grown}
         except KafkaError as error:
-            results = {topic.name: refusal(error) for topic in allowed}
+            results |= {topic.name: refusal(error) for topic in allowed}
+        for topic in allowed:
+            if results[topic.name].code is not ErrorCode.NONE:
+                quota.give_back(added[topic.name])
     rows = []
     for topic in request.topics:
         code, message = results.get(topic.name, DENIED_TOPIC)
         rows.append(make.CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=message))
-    return make.CreatePartitionsResponse(throttle_time=NO_THROTTLE, results=tuple(rows))
+    return make.CreatePartitionsResponse(throttle_time=quota.throttle_time(), results=tuple(rows))
+
+
+def _added(context: Context, topic: Any) -> int:
+    """By how many partitions a topic is to grow; 0 if it does not exist."""
+    found = context.image.topics.get(topic.name)
+    return 0 if found is None else max(0, topic.count - len(found.partitions))
 
 
 def _grown(topic: Any) -> MorePartitions:

@@ -88,6 +88,12 @@ def unit_ms(name: str) -> int:
 BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST, PASSWORD = ConfigType
 _COMPRESSIONS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 _THROTTLED = r"\*|none|(\d+:\d+(,\d+:\d+)*)?"
+_ADDRESS_LIMITS = r"\s*([0-9A-Fa-f.:%\[\]]+:\d+\s*(,\s*[0-9A-Fa-f.:%\[\]]+:\d+\s*)*)?"
+EXPECTED = {
+    _THROTTLED: "partition:broker pairs or *",
+    _ADDRESS_LIMITS: "addresses with limits, as in 10.0.0.7:200,::1:500 (host names are not looked up)",
+}
+"""What values that must match a pattern look like."""
 _DAY_MS = str(24 * 60 * 60 * 1000)
 _WEEK_MS = str(7 * 24 * 60 * 60 * 1000)
 _FOREVER = str(INT64_MAX)
@@ -310,9 +316,9 @@ BROKER_SETTINGS: dict[str, Setting] = {
         _fixed("controller.quorum.retry.backoff.ms", INT, "20",
                "The pause before a request between controllers is retried.", 0),
         _fixed("controller.quorum.voters", LIST, "", "The voters of a static quorum, as id@host:port."),
-        _inert("controller.quota.window.num", INT, "11",
+        _fixed("controller.quota.window.num", INT, "11",
                "Over how many samples the quota of changes to topics is measured.", 1),
-        _inert("controller.quota.window.size.seconds", INT, "1", "The length of each sample.", 1),
+        _fixed("controller.quota.window.size.seconds", INT, "1", "The length of each sample.", 1),
         _inert("controller.socket.timeout.ms", INT, "30000", "How long a connection to the controller may be silent."),
         _fixed("default.replication.factor", INT, "1", "The replication factor of topics created without one.", 1),
         _fixed("delegation.token.expiry.check.interval.ms", LONG, "3600000",
@@ -413,6 +419,8 @@ BROKER_SETTINGS: dict[str, Setting] = {
         _inert("producer.purgatory.purge.interval.requests", INT, "1000", _PURGE),
         _inert("queued.max.request.bytes", LONG, "-1", "How many bytes of requests may wait; -1 is no limit."),
         _inert("queued.max.requests", INT, "500", "How many requests may wait.", 1),
+        _fixed("quota.window.num", INT, "11", "Over how many samples client quotas are measured.", 1),
+        _fixed("quota.window.size.seconds", INT, "1", "The length of each sample.", 1),
         _fixed("replica.fetch.backoff.ms", INT, "1000", "How long a follower waits after an error.", 0),
         _fixed("replica.fetch.max.bytes", INT, "1048576", "The most bytes that a follower fetches of a partition.", 0),
         _fixed("replica.fetch.min.bytes", INT, "1", "How many bytes a follower waits for."),
@@ -553,12 +561,13 @@ BROKER_SETTINGS: dict[str, Setting] = {
                 "How many bytes a second cleaners may read and write.",
                 acted=False),
         Setting("log.cleaner.threads", INT, "1", "How many logs are cleaned at once.", low=0),
-        Setting("max.connection.creation.rate", INT, str(INT32_MAX), "New connections a second.", low=0, acted=False),
+        Setting("max.connection.creation.rate", INT, str(INT32_MAX), "New connections a second.", low=0),
         Setting("max.connections", INT, str(INT32_MAX), "The maximum number of connections.", low=0),
         Setting("max.connections.per.ip", INT, str(INT32_MAX),
                 "The maximum number of connections of one address.", low=0),
         Setting("max.connections.per.ip.overrides", STRING, "",
-                "The maximum number of connections of given addresses.", acted=False),
+                "The maximum number of connections of given addresses, as in 10.0.0.7:200,::1:500.",
+                pattern=_ADDRESS_LIMITS),
         Setting("num.io.threads", INT, "8", "Kafka's threads for requests.", low=1, acted=False),
         Setting("num.network.threads", INT, "3", "Kafka's threads for sockets.", low=1, acted=False),
         Setting("num.recovery.threads.per.data.dir", INT, "2", "Threads for recovery.", low=1, acted=False),

@@ -17,6 +17,7 @@ from penstock.base.settings import BadSetting, LogSettings
 
 from .config_table import (
     BROKER_SETTINGS,
+    EXPECTED,
     TOPIC_SETTINGS,
     ConfigType,
     Mode,
@@ -310,7 +311,7 @@ def check(setting: Setting, text: str) -> None:
     elif setting.choices and text not in setting.choices:
         raise BadSetting(f"{name} is {text!r}, expected one of {', '.join(setting.choices)}")
     if setting.pattern is not None and not re.fullmatch(setting.pattern, value):
-        raise BadSetting(f"{name} is {text!r}, expected partition:broker pairs or *")
+        raise BadSetting(f"{name} is {text!r}, expected {EXPECTED[setting.pattern]}")
 
 
 def _check_number(setting: Setting, value: str) -> None:

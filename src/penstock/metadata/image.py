@@ -4,7 +4,7 @@ An image is immutable. `replay` returns the image after some records, which shar
 one, so that readers may keep any image. `records` returns the records that rebuild it: the contents of a snapshot.
 `delta` has the changes between two images.
 
-Records of kinds that are not implemented (quotas, records of later Kafka versions) are kept, also in snapshots, so
+Records of kinds that are not implemented (records of later Kafka versions) are kept, also in snapshots, so
 that no node loses them.
 """
 
@@ -18,6 +18,7 @@ from penstock.base.ids import LeaderEpoch, Offset, Uuid
 
 from .acls import Acl
 from .maps import FrozenMap
+from .quotas import QuotaEntity
 from .records import (
     NO_LEADER,
     RECOVERED,
@@ -164,6 +165,8 @@ class ClusterImage:
     """Topics with a dot or an underscore in their names, by the name with underscores for dots. In names of
     metrics both become underscores, so two topics must not differ in them only."""
     configs: FrozenMap[Resource, Mapping[str, str]] = FrozenMap()  # noqa: RUF009
+    quotas: FrozenMap[QuotaEntity, Mapping[str, float]] = FrozenMap()  # noqa: RUF009
+    """Limits of users, client ids and addresses, by key."""
     acls: FrozenMap[Uuid, Acl] = FrozenMap()  # noqa: RUF009
     next_producer_id: int = 0
     cluster_id: str = ""

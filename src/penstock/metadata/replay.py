@@ -26,6 +26,7 @@ from .image import (
     collision_key,
 )
 from .maps import Draft
+from .quotas import entity_of
 from .records import DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED
 
 
@@ -45,6 +46,7 @@ class ImageDraft:
         self._partitions: dict[Uuid, Draft[int, PartitionRegistration]] = {}
         self._configs = Draft(image.configs)
         self._scram_users = Draft(image.scram_users)
+        self._quotas = Draft(image.quotas)
         self._acls = Draft(image.acls)
         self._tokens = Draft(image.tokens)
         self._kept = Draft(image.kept)
@@ -87,6 +89,7 @@ class ImageDraft:
             topic_names=self._names.freeze(),
             collisions=self._collisions.freeze(),
             configs=self._configs.freeze(),
+            quotas=self._quotas.freeze(),
             acls=self._acls.freeze(),
             next_producer_id=self._next_producer_id,
             cluster_id=self._cluster_id,
@@ -294,13 +297,17 @@ class ImageDraft:
         self._tokens.remove(record.token_id)
 
     def _keep(self, record: s.AnyRecord) -> None:
-        self._kept.set(_subject(record), record)
-
-    def _drop(self, record: s.AnyRecord) -> None:
-        self._kept.remove(_subject(record))
+        self._kept.set((type(record).__name__,), record)
 
     def _quota(self, record: s.ClientQuotaRecord) -> None:
-        (self._drop if record.remove else self._keep)(record)
+        entity = entity_of({each.type: each.name for each in record.entity})
+        limits = {key: value for key, value in (self._quotas.get(entity) or {}).items() if key != record.key}
+        if not record.remove:
+            limits[record.key] = record.value
+        if limits:
+            self._quotas.set(entity, limits)
+        else:
+            self._quotas.remove(entity)
 
     def _keep_unknown(self, record: s.UnknownRecord) -> None:
         self._unknown.append(record)
@@ -336,15 +343,6 @@ def merge(partition: PartitionRegistration, change: s.PartitionChangeRecord) -> 
 
 def _new(changed: s.Ids | None, held: s.Ids) -> s.Ids:
     return held if changed is None else changed
-
-
-def _subject(record: s.AnyRecord) -> tuple[object, ...]:
-    """Return the key of a kept record: a later record with the same key replaces it."""
-    match record:
-        case s.ClientQuotaRecord():
-            return ("quota", tuple((each.type, each.name) for each in record.entity), record.key)
-        case _:
-            return (type(record).__name__,)
 
 
 _APPLY: dict[type, Callable[[ImageDraft, Any], None]] = {

@@ -7,8 +7,8 @@ from . import records as s
 from . import versions as v
 from .acls import Acl, acl_fields
 from .image import Broker, ClusterImage, ControllerNode, PartitionRegistration, Topic
+from .quotas import quota_record, sort_key
 
-KEPT_BEFORE_PRODUCER_IDS = (s.ClientQuotaRecord,)
 KEPT_AFTER_TOKENS = (s.ZkMigrationStateRecord,)
 
 
@@ -31,7 +31,7 @@ def snapshot_records(image: ClusterImage) -> Iterator[s.AnyRecord]:
             yield s.ConfigRecord(
                 resource_type=resource.type, resource_name=resource.name, name=name, value=value
             )
-    yield from _kept(image, KEPT_BEFORE_PRODUCER_IDS)
+    yield from _quota_records(image)
     if image.next_producer_id:
         yield s.ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=image.next_producer_id)
     for acl_id, acl in sorted(image.acls.entries()):
@@ -101,6 +101,12 @@ def _topic_records(topic: Topic, metadata_version: int) -> Iterator[s.AnyRecord]
     yield s.TopicRecord(name=topic.name, topic_id=topic.id)
     for number, partition in sorted(topic.partitions.entries()):
         yield partition_record(topic.id, number, partition, metadata_version)
+
+
+def _quota_records(image: ClusterImage) -> Iterator[s.AnyRecord]:
+    for entity in sorted(image.quotas, key=sort_key):
+        for key, limit in sorted(image.quotas[entity].items()):
+            yield quota_record(entity, key, limit)
 
 
 def _kept(image: ClusterImage, kinds: tuple[type[s.MetadataRecord], ...]) -> Iterator[s.AnyRecord]:

@@ -38,7 +38,12 @@ from penstock.server.config_sources import (
     from_flags,
     nearest,
 )
-from penstock.server.listener_config import ListenerSettings, is_override, parse_overrides
+from penstock.server.listener_config import (
+    CONNECTION_RATE,
+    ListenerSettings,
+    is_override,
+    parse_overrides,
+)
 from penstock.server.oauth_config import OAuthConfig
 from penstock.server.peer_config import PeersSettings
 from penstock.server.sasl_config import (
@@ -77,7 +82,8 @@ _IGNORED = (
     "kafka.metrics.",
     "auto.include.jmx.reporter",
     "client.quota.",
-    "quota.",
+    "quota.producer.default",
+    "quota.consumer.default",
     "replication.quota.",
     "telemetry.",
     "remote.",
@@ -125,6 +131,8 @@ class NodeConfig:
     """How this node connects to controllers."""
     first_users: tuple[UserScramCredentialRecord, ...] = field(default=(), repr=False)
     """SCRAM users of a new cluster, if this node writes its first records."""
+    connection_rates: Mapping[str, int] = field(default_factory=dict)
+    """By name, the listeners with a rate of new connections of their own."""
     bearer: OAuthConfig | None = None
     """Which bearer tokens the settings without a listener's name accept; None if they name no keys."""
     doors: Mapping[str, Endpoint] = field(default_factory=dict)
@@ -247,13 +255,13 @@ def config_of(
     )
     listeners = _served(entries, everyone, cluster)
     secured = {name: protocols[name] for name in (*listeners, *cluster.controllers)}
-    of_tls = _tls_overrides(overrides, protocols)
-    tls = _tls(entries, of_tls, secured)
+    of_listeners = _of_listeners(overrides, protocols)
+    tls = _tls(entries, of_listeners, secured)
     warnings += _without_audit(entries, cluster)
     doors = _doors(entries, {"http": http, "line": line}, cluster)
     own_of_sasl = sasl_overrides(of_sasl, protocols)
     sasl = parse_sasl(entries, own_of_sasl, secured)
-    peers = PeersSettings(entries, of_tls, own_of_sasl, protocols, cluster, sasl)
+    peers = PeersSettings(entries, of_listeners, own_of_sasl, protocols, cluster, sasl)
     to_brokers, to_controllers = peers.to_brokers(), peers.to_controllers()
     warnings += _without_tls(entries, [*tls, *(each for each in (to_brokers, to_controllers) if each.tls)])
     warnings += peers.warnings()
@@ -277,6 +285,13 @@ def config_of(
         to_brokers=to_brokers,
         to_controllers=to_controllers,
         first_users=_first_users(entries),
+        connection_rates=MappingProxyType(
+            {
+                name: int(own[CONNECTION_RATE].text)
+                for name, own in of_listeners.items()
+                if CONNECTION_RATE in own
+            }
+        ),
         bearer=bearer_tokens(entries),
         doors=MappingProxyType(doors),
         cluster=cluster,
@@ -421,9 +436,10 @@ def _protocols(
     )
 
 
-def _tls_overrides(
+def _of_listeners(
     overrides: Iterable[ConfigEntry], listeners: Iterable[str]
 ) -> dict[str, dict[str, ConfigEntry]]:
+    """The settings of single listeners, checked."""
     of_listeners = parse_overrides(overrides, listeners)
     for own in of_listeners.values():
         for name, each in own.items():

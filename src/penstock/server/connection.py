@@ -10,9 +10,10 @@ No task or future is created per request. An idle connection has no buffer.
 
 Memory is bounded by backpressure. After a request whose reply is large or slow (`Promise.holds`), and while many reply
 bytes wait to be sent, later requests are held and nothing more is received. The same applies to a client that does not
-read its replies or has too many open requests. Records of a reply (`Unread`) are read from disk in steps, each when
-the client has taken the previous one. What is kept nevertheless is reported to the node's `ClientMemory`, which
-bounds the sum over all connections.
+read its replies or has too many open requests, and to one that is muted because it exceeds a quota. A muted connection
+receives until bytes arrive: a client that sends nothing and closes is noticed. Records of a reply (`Unread`) are read
+from disk in steps, each when the client has taken the previous one. What is kept nevertheless is reported to the
+node's `ClientMemory`, which bounds the sum over all connections.
 """
 
 import asyncio
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 from penstock.base.client_memory import MOVES, UNCOUNTED_BYTES
 from penstock.base.errors import KafkaError
 from penstock.base.promise import HoldingPromise, Promise
+from penstock.base.world import Timer
 from penstock.handlers.support.context import Session
 from penstock.handlers.support.replies import NO_REPLY, Reply
 from penstock.server.loop_tick import LoopTick
@@ -99,6 +101,8 @@ class Connection(asyncio.BufferedProtocol):
         "_kept",
         "_login_memory",
         "_moved",
+        "_mute_timer",
+        "_muted_until_ns",
         "_open",
         "_out",
         "_out_bytes",
@@ -162,6 +166,9 @@ class Connection(asyncio.BufferedProtocol):
         self._is_closing = False
         """No more requests are handled; the connection closes after sending."""
         self._pause: int = Pause.NONE
+        self._mute_timer: Timer | None = None
+        """Runs while the connection is muted."""
+        self._muted_until_ns = 0
         self._login_memory: LoginMemory | None = None
         """Set until the client has logged in."""
         self._is_held_back = False
@@ -179,6 +186,7 @@ class Connection(asyncio.BufferedProtocol):
             peer=f"{peer[0]}:{peer[1]}" if peer else "?",
             listener=self.listener,
             end=self.end,
+            mute=self.mute,
         )
         refusal = None if self._owner is None else self._owner.made(self)
         if refusal is not None:
@@ -186,6 +194,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        if self._mute_timer is not None:
+            self._mute_timer.cancel()
+            self._mute_timer = None
         self._partial = self._held = self._open = self._holder = None
         self._out = []
         if self._login_memory is not None:
@@ -367,7 +378,40 @@ class Connection(asyncio.BufferedProtocol):
             or self._held is not None
             or self._out_bytes + self._queued_bytes > OUT_BYTES_MAX
             or self._pause & Pause.NOT_READING
+            or self._mute_timer is not None
         )
+
+    def mute(self, delay_ms: int) -> None:
+        """Handle no further request for this time, or until an earlier call says; 0 ends it. Replies are still
+        sent."""
+        if self._transport is None or self._is_closing:
+            return
+        if not delay_ms:
+            if self._mute_timer is not None:
+                self._mute_timer.cancel()
+                self._mute_timer = None
+                self._muted_until_ns = 0
+                self._tick.delay(self._unmute)
+            return
+        until_ns = self._tick.clock_ns() + delay_ms * 1_000_000
+        if until_ns > self._muted_until_ns:
+            self._muted_until_ns = until_ns
+            if self._mute_timer is not None:
+                self._mute_timer.cancel()
+            self._mute_timer = self._tick.call_later(delay_ms, self._unmute)
+            self._is_held_back = True
+
+    def delay(self, delay_ms: int, *, closes: bool) -> None:
+        """A new connection is above a limit: handle nothing before this time, or close then."""
+        self.mute(delay_ms)
+        if closes and self._mute_timer is not None:
+            self._mute_timer.cancel()
+            self._mute_timer = self._tick.call_later(delay_ms, self.abort)
+
+    def _unmute(self) -> None:
+        self._mute_timer = None
+        self._look_again()
+        self._go_on()
 
     def _hold(self, data: memoryview) -> None:
         if self._login_memory is not None and not self._login_memory.holds(

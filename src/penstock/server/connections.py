@@ -1,7 +1,8 @@
 """All client connections of a node: their limits and idle timeouts.
 
-`max.connections` and `max.connections.per.ip` are enforced by closing a new connection above the limit; lowering a
-limit closes no open connection. As in Kafka, a connection without requests for `connections.max.idle.ms` and without a
+`max.connections`, `max.connections.per.ip` and `max.connections.per.ip.overrides` are enforced by closing a new
+connection above the limit; lowering a limit closes no open connection. Rates of new connections are in
+`connection_rates`. As in Kafka, a connection without requests for `connections.max.idle.ms` and without a
 pending one is closed; so is one whose client does not take its replies. At the other doors, a client that takes too
 long to send a request is closed too (`doors`), because partial requests hold memory. One timer checks all connections.
 """
@@ -14,6 +15,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from penstock.base.world import Timer, World
 from penstock.handlers.sasl import LoginDispatcher, SaslListener
+from penstock.metadata.quotas import IP, Quotas
+from penstock.server.addresses import canonical_address, limits_of_addresses
 from penstock.server.connection import Connection, Dispatcher
 from penstock.server.doors import DoorConnection
 from penstock.server.log_limit import LogLimit
@@ -21,6 +24,7 @@ from penstock.server.loop_tick import LoopTick
 
 if TYPE_CHECKING:
     from penstock.gateway.shared.wire import ProtocolServer
+    from penstock.server.connection_rates import ConnectionRates
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +34,9 @@ IDLE_LOOKS: Final = 4
 LOGIN_BYTES_MAX: Final = 16 << 20
 """Bytes of partial and held frames of all connections that have not logged in. A frame of a log-in has some hundred
 bytes and arrives in one piece, so only hostile clients come near."""
+
+UNLIMITED: Final = 2**31 - 1
+"""The value of limits that do not limit."""
 
 UNFINISHED_LOOK_MS: Final = 5000
 """Interval of checks for partial requests."""
@@ -73,10 +80,15 @@ class Connections:
         of_controllers: Mapping[str, Dispatcher] = MappingProxyType({}),
         connections_max: int = 2**31 - 1,
         sasl: Mapping[str, SaslListener] = MappingProxyType({}),
+        text: Callable[[str], str] = lambda _: "",
+        make_rates: "Callable[[], ConnectionRates] | None" = None,
     ) -> None:
-        """`number` returns the current value of a broker setting; `of_controllers` has the dispatchers of controller
-        listeners; `connections_max` is the number of descriptors for connections; `sasl` has the listeners whose
-        clients must log in."""
+        """`number` and `text` return the current value of a broker setting; `of_controllers` has the dispatchers of
+        controller listeners; `connections_max` is the number of descriptors for connections; `sasl` has the listeners
+        whose clients must log in. `make_rates` is called when there are limits to the rate of new connections."""
+        self._text = text
+        self._make_rates = make_rates
+        self._rates: ConnectionRates | None = None
         self._sasl = sasl
         self.login_memory = LoginMemory()
         self._connections_max = connections_max
@@ -142,10 +154,14 @@ class Connections:
         if len(self._open) >= count_max:
             self._metrics.door(connection.door).refused += 1
             return f"{count_max} connections are open, the limit of max.connections"
-        per_address_max = self._number("max.connections.per.ip")
+        per_address_max, setting = self._number("max.connections.per.ip"), "max.connections.per.ip"
+        if overrides := self._text("max.connections.per.ip.overrides"):
+            own = limits_of_addresses(overrides).get(canonical_address(address))
+            if own is not None:
+                per_address_max, setting = own, "max.connections.per.ip.overrides"
         if self._by_address[address] >= per_address_max:
             self._metrics.door(connection.door).refused += 1
-            return f"{address} has {per_address_max} open connections, the limit of max.connections.per.ip"
+            return f"{address} has {per_address_max} open connections, the limit of {setting}"
         self._open[connection] = None
         self._by_address[address] += 1
         meter = self._metrics.door(connection.door)
@@ -153,7 +169,33 @@ class Connections:
         meter.accepted += 1
         if self._unfinished_timer is None and isinstance(connection, DoorConnection):
             self._look_at_unfinished_later()
+        self._slow_down(connection, address)
         return None
+
+    def follow_quotas(self, quotas: Quotas) -> None:
+        """The quotas of a new image, of which those of addresses apply here."""
+        if self._rates is None and any(entity and entity[0][0] == IP for entity in quotas):
+            self.start_rates()
+        if self._rates is not None:
+            self._rates.follow(quotas)
+
+    def start_rates(self) -> None:
+        """From now on rates of new connections are limited."""
+        if self._make_rates is not None:
+            self._rates = self._make_rates()
+
+    def _slow_down(self, connection: Client, address: str) -> None:
+        """Let a connection above a rate wait for its turn, or for its end."""
+        rate_max = self._number("max.connection.creation.rate")
+        if self._rates is None and rate_max < UNLIMITED:
+            self.start_rates()
+        if self._rates is not None:
+            listener = connection.listener if isinstance(connection, Connection) else connection.door
+            delay = self._rates.admit(listener, address, rate_max, self._world.clock_ns())
+            if delay.closes:
+                self._metrics.door(connection.door).refused += 1
+            if delay.ms:
+                connection.delay(delay.ms, closes=delay.closes)
 
     def _log_no_descriptor(self, connection: Client) -> None:
         """Log one line for all connections within some seconds."""

@@ -257,6 +257,11 @@ class DoorConnection(asyncio.BufferedProtocol):
         if self._transport is not None and not self._is_sending:
             self._transport.close()
 
+    def delay(self, delay_ms: int, *, closes: bool) -> None:
+        """A new connection is above a limit: receive nothing before this time, or close then."""
+        self.stop_reading()
+        self._tick.call_later(delay_ms, self.abort if closes else self.go_on_reading)
+
     def stop_reading(self) -> None:
         if not self._is_stopped:
             self._is_stopped = True

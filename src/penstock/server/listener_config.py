@@ -7,6 +7,8 @@ from penstock.base.settings import BadSetting
 from penstock.metadata.config_table import BROKER_SETTINGS
 from penstock.server.config_sources import ConfigEntry
 
+CONNECTION_RATE = "max.connection.creation.rate"
+
 _OVERRIDE = re.compile(r"listener\.name\.([A-Za-z0-9_-]+)\.(.+)")
 
 
@@ -52,10 +54,11 @@ def parse_overrides(
     for each in given:
         matched = _OVERRIDE.fullmatch(each.name)
         setting = matched[2] if matched is not None else ""
-        if matched is None or not setting.startswith("ssl.") or setting not in BROKER_SETTINGS:
+        is_known = setting == CONNECTION_RATE or (setting.startswith("ssl.") and setting in BROKER_SETTINGS)
+        if matched is None or not is_known:
             raise BadSetting(
-                f"unknown setting {each.name} ({each.where}), expected listener.name.NAME and a setting of TLS or "
-                "SASL: others cannot be set for a single listener yet"
+                f"unknown setting {each.name} ({each.where}), expected listener.name.NAME and {CONNECTION_RATE}, or a "
+                "setting of TLS or SASL: others cannot be set for a single listener yet"
             )
         if matched[1].lower() not in names:
             raise BadSetting(

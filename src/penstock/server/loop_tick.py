@@ -12,7 +12,7 @@ from typing import Protocol
 
 from penstock.base.client_memory import AHEAD_BYTES_MAX, ClientMemory
 from penstock.base.metrics import Metrics
-from penstock.base.world import World
+from penstock.base.world import Timer, World
 
 logger = logging.getLogger(__name__)
 
@@ -114,6 +114,9 @@ class LoopTick:
         self._delayed.append(go_on)
         if not self._is_scheduled:
             self._schedule()
+
+    def call_later(self, delay_ms: float, call: Callable[[], None]) -> Timer:
+        return self._world.call_later(delay_ms, call)
 
     def begin(self) -> None:
         """Schedule the end of the tick for work that did not go through `keep`."""

@@ -77,6 +77,8 @@ if TYPE_CHECKING:
     from penstock.handlers.sasl import SaslListener
     from penstock.security.bearer import TokenValidator
     from penstock.server.audit import NodeAudit
+    from penstock.security.client_quotas import ClientQuotas
+    from penstock.server.connection_rates import ConnectionRates
     from penstock.server.oauth import TokenValidators
     from penstock.server.oauth_config import OAuthConfig
     from penstock.server.peer_security import PeerSecurity
@@ -131,6 +133,8 @@ class Node:
         self._doors: dict[str, ProtocolServer] = {}
         self._tls: TlsListeners | None = None
         self._audit: NodeAudit | None = None
+        self._quotas: ClientQuotas | None = None
+        """Set once the cluster has had quotas."""
         self._is_gateway_open = False
 
     # -- starting --------------------------------------------------------------------------------------
@@ -293,7 +297,11 @@ class Node:
             dict.fromkeys(config.cluster.controllers, Dispatcher.for_controllers(self._at_controller)),
             config.connections_max,
             self._sasl_listeners(),
+            lambda name: broker_setting(name, self.context.image, settings) or "",
+            self._connection_rates,
         )
+        if config.connection_rates:
+            self._connections.start_rates()
         self._keys = self._idempotency_keys()
         self._tls = self._tls_listeners()
         self._watch_certificates()
@@ -413,6 +421,7 @@ class Node:
 
         def acted() -> None:
             self._authorize_by(new)
+            self._limit_by(new)
             context.image = self._at_controller.image = new
             context.metadata_end = high_watermark
             context.groups.follow(new, changed)
@@ -431,6 +440,23 @@ class Node:
         if authorizer is not None and authorizer.acls is not image.acls:
             authorizer = authorizer.with_acls(image.acls)
             self.context.authorizer = self._at_controller.authorizer = authorizer
+
+    def _connection_rates(self) -> "ConnectionRates":
+        from penstock.server.quotas import make_connection_rates  # noqa: PLC0415  # most nodes have no limit
+
+        return make_connection_rates(self._metrics, self._config)
+
+    def _limit_by(self, image: ClusterImage) -> None:
+        """From now on the quotas of this image apply."""
+        self._connections.follow_quotas(image.quotas)
+        if self._quotas is None:
+            if not image.quotas:
+                return
+            from penstock.server.quotas import make_client_quotas  # noqa: PLC0415  # most clusters have none
+
+            self._quotas = make_client_quotas(self._world, self._metrics, self._config)
+        self._quotas.follow(image.quotas)
+        self.context.quotas = self._quotas if self._quotas.is_needed else None
 
     def _is_up_to_date(self) -> bool:
         """Whether the image has this incarnation. Images before it do not have partitions that were assigned later,

@@ -415,7 +415,8 @@ def _waiting(page: Page, context: Context, topics: dict[str, TopicSums]) -> None
     )
     page.counter(
         "penstock_connections_refused_total",
-        "Connections refused because of a limit (max.connections, max.connections.per.ip, open files).",
+        "Connections refused because of a limit (max.connections, max.connections.per.ip, connection_creation_rate, "
+        "open files).",
         [(labels, door.refused) for labels, door in doors],
     )
     if context.metrics.tls:
@@ -424,6 +425,8 @@ def _waiting(page: Page, context: Context, topics: dict[str, TopicSums]) -> None
         _oauth(page, context)
     if context.metrics.audit is not None:
         _audit(page, context.metrics.audit)
+    if context.metrics.quotas:
+        _quotas(page, context)
     memory = context.client_memory
     if memory is not None:
         page.gauge(
@@ -488,6 +491,20 @@ def _audit(page: Page, meter: AuditMeter) -> None:
         "penstock_audit_dropped_total",
         "Lines of the audit that were not written.",
         [((("to", name),), count) for name, count in sorted(meter.dropped.items())],
+    )
+
+
+def _quotas(page: Page, context: Context) -> None:
+    meters = [(tuple(who._asdict().items()), meter) for who, meter in sorted(context.metrics.quotas.items())]
+    page.counter(
+        "penstock_quota_throttled_total",
+        "Requests and connections of clients that exceeded a quota.",
+        [(labels, meter.times) for labels, meter in meters],
+    )
+    page.counter(
+        "penstock_quota_throttle_seconds_total",
+        "Time for which these clients were told to wait.",
+        [(labels, meter.delay_ms / 1000) for labels, meter in meters],
     )
 
 

@@ -12,6 +12,7 @@ from typing import TypeAlias
 from penstock.handlers import (
     acls,
     brokers,
+    client_quotas,
     cluster,
     config_changes,
     configs,
@@ -53,6 +54,7 @@ _MODULES = (
     reassignments,
     features,
     acls,
+    client_quotas,
     producer_ids,
     sasl,
     scram_users,

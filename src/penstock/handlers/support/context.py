@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from penstock.replica.broker_client import BrokerClient
     from penstock.security.audit import AuditLog
     from penstock.security.authorizer import Authorizer
+    from penstock.security.client_quotas import ClientQuotas, ClientShare
     from penstock.wire.peers import Peers
 
 
@@ -53,7 +54,7 @@ class Delayed(Protocol):
 class ConnectionState:
     """What handlers keep for one connection between its requests."""
 
-    __slots__ = ("commit", "fetch", "metadata_ns", "on_close", "produce")
+    __slots__ = ("commit", "fetch", "is_exempt", "metadata_ns", "on_close", "produce", "share")
 
     def __init__(self) -> None:
         self.produce: ProduceFastPath | None = None
@@ -66,6 +67,10 @@ class ConnectionState:
         """When Metadata was last requested or answered (`metadata_delay`)."""
         self.on_close: Callable[[], None] | None = None
         """Called when the connection is closed; set on connections that carry a broker's heartbeats."""
+        self.share: ClientShare | None = None
+        """The quotas of the client; set while the cluster has some."""
+        self.is_exempt = False
+        """The last request is one of a broker, to which no quota applies."""
 
 
 class Session:
@@ -80,6 +85,7 @@ class Session:
         "is_forwarded",
         "listener",
         "login",
+        "mute",
         "peer",
         "port",
         "principal",
@@ -94,6 +100,7 @@ class Session:
         peer: str,
         listener: str = "PLAINTEXT",
         end: Callable[[str], None] = lambda _: None,
+        mute: Callable[[int], None] = lambda _: None,
     ) -> None:
         self.host, self.port = host, port
         """The address that the client connected to."""
@@ -108,6 +115,8 @@ class Session:
         """Set on connections to SASL listeners."""
         self.end = end
         """Close the connection, and log the reason."""
+        self.mute = mute
+        """Handle no request for some milliseconds; 0 ends it."""
         self.state = ConnectionState()
         self.request: str | None = None
         """For the audit: the API, route or command that the session is for; None on the session of a connection."""
@@ -239,6 +248,8 @@ class Context:
     """None if the audit is off."""
     audit_topic: str = ""
     """Where the audit is written, which clients cannot write to; empty for none."""
+    quotas: "ClientQuotas | None" = None
+    """None if the cluster has no quotas of users and client ids."""
     liveness: BrokerLivenessPort | None = None
     """At the controllers' listener: watches the brokers that send heartbeats there."""
 

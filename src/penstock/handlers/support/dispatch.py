@@ -12,10 +12,10 @@ from __future__ import annotations  # those of nested functions would be evaluat
 import logging
 import re
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from types import ModuleType
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.metrics import TICK_NS_MAX, Meter, RequestStart
@@ -26,7 +26,7 @@ from penstock.handlers.produce import produce
 from penstock.handlers.raft import fetch_metadata
 from penstock.handlers.support.api_table import SERVED, SERVED_BY_CONTROLLERS, Table
 from penstock.handlers.support.commit_fast_path import CommitFastPath
-from penstock.handlers.support.context import Call, Context, Handler, Session
+from penstock.handlers.support.context import Call, ConnectionState, Context, Handler, Session
 from penstock.handlers.support.error_counts import count_errors
 from penstock.handlers.support.refusal_log import Refusals
 from penstock.handlers.support.replies import NO_REPLY, Reply
@@ -51,6 +51,9 @@ from penstock.wire import (
     write_response,
 )
 from penstock.wire.messages import response_builder
+
+if TYPE_CHECKING:
+    from penstock.security.client_quotas import ClientQuotas
 
 logger = logging.getLogger(__name__)
 
@@ -85,6 +88,14 @@ def sliced() -> ModuleType:
     return import_module("penstock.wire.sliced")
 
 
+@cache
+def within_quotas() -> Callable[[Dispatcher, ClientQuotas, Session, memoryview], Reply]:
+    """Imported when the cluster has quotas."""
+    from penstock.handlers.support.quota_gate import dispatch_within_quotas  # noqa: PLC0415
+
+    return dispatch_within_quotas
+
+
 class Dispatcher:
     """Serves all listeners of one kind."""
 
@@ -111,9 +122,12 @@ class Dispatcher:
     def for_controllers(cls, context: Context) -> Dispatcher:
         return cls(context, SERVED_BY_CONTROLLERS, CONTROLLER_RANGES, fetch_metadata)
 
-    def dispatch(self, session: Session, frame: memoryview) -> Reply:
-        """Answer a request. The frame is valid until the end of this tick of the event loop."""
+    def dispatch(self, session: Session, frame: memoryview, is_counted: bool = False) -> Reply:
+        """Answer a request. The frame is valid until the end of this tick of the event loop. `is_counted` if the
+        client's quotas are seen to."""
         state = session.state
+        if not is_counted and (quotas := self.context.quotas) is not None:
+            return self._dispatch_within(quotas, session, state, frame)
         produce_path = state.produce
         if produce_path is not None and (reply := produce_path.take(frame)) is not None:
             meter = self._produce
@@ -136,6 +150,25 @@ class Dispatcher:
             now_ns = self._clock_ns()
             if now_ns - self._metrics.tick_began_ns > TICK_NS_MAX:
                 self._metrics.handled(api_name(header.api_key), began_ns, now_ns)
+
+    def _dispatch_within(
+        self, quotas: ClientQuotas, session: Session, state: ConnectionState, frame: memoryview
+    ) -> Reply:
+        """Answer a request of a client with quotas: by its credit if it has some."""
+        share, produce_path = state.share, state.produce
+        size = len(frame)
+        if (
+            share is not None
+            and produce_path is not None
+            and size < share.credit
+            and share.version == quotas.version
+            and self._metrics.tick_began_ns < share.until_ns
+            and (reply := produce_path.take(frame)) is not None
+        ):
+            share.credit -= size
+            share.requests += 1
+            return self._counted(self._produce, reply)
+        return within_quotas()(self, quotas, session, frame)
 
     def _take(self, session: Session, frame: memoryview, header: RequestHeader) -> Reply:
         key = header.api_key
@@ -163,9 +196,13 @@ class Dispatcher:
         """The connection is closed: cancel what waits for it."""
         if session.state.fetch is not None:
             session.state.fetch.cancel()
-        session.state.produce = None  # refers to its session
-        if session.state.on_close is not None:
-            session.state.on_close()
+        state = session.state
+        state.produce = None  # refers to its session
+        if state.share is not None:
+            state.share.leave()
+            state.share = None
+        if state.on_close is not None:
+            state.on_close()
 
     def _handle(self, session: Session, frame: memoryview, header: RequestHeader) -> Reply:
         api, handler = self._find(header)

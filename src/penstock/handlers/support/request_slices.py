@@ -55,6 +55,14 @@ def _name(row: Any) -> Any:
     return row.name, getattr(row, "topic_id", None)
 
 
+def _entity(row: Any) -> Any:
+    return frozenset((each.entity_type, each.entity_name) for each in row.entity)
+
+
+def _quota_changes(row: Any) -> int:
+    return 1 + len(row.ops) // 4 + len(row.entity) // 4
+
+
 def _new_partitions(row: Any) -> int:
     return max(int(row.num_partitions), len(row.assignments), 1)
 
@@ -75,6 +83,7 @@ SPLITS: Final[dict[Api, Split]] = {
     Api.CONSUMER_GROUP_DESCRIBE: Split(Rows("group_ids"), Rows("groups")),
     Api.ALTER_CONFIGS: Split(Rows("resources"), Rows("responses"), _resource),
     Api.INCREMENTAL_ALTER_CONFIGS: Split(Rows("resources"), Rows("responses"), _resource),
+    Api.ALTER_CLIENT_QUOTAS: Split(Rows("entries"), Rows("entries"), _entity, _quota_changes),
     Api.CREATE_TOPICS: Split(Rows("topics"), Rows("topics"), _name, _new_partitions),
     Api.DELETE_TOPICS: Split(Rows("topics"), Rows("responses"), _name),
     Api.CREATE_PARTITIONS: Split(Rows("topics"), Rows("results"), _name),
@@ -177,7 +186,10 @@ def _joined(responses: list[Any], rows: Rows) -> Any:
             found[-1] = replace(found[-1], **{rows.nested: both})
             del those[0]
         found += those
-    return replace(responses[0], **{rows.items: tuple(found)})
+    changes: dict[str, Any] = {rows.items: tuple(found)}
+    if hasattr(responses[0], "throttle_time"):
+        changes["throttle_time"] = max(each.throttle_time for each in responses)
+    return replace(responses[0], **changes)
 
 
 def _is_same(one: Any, other: Any, nested: str) -> bool:

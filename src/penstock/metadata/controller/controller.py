@@ -10,8 +10,8 @@ from the committed records.
     controller.replay(outcome.records, offset, epoch)
 
 Each kind of request is one function in a module for its role: topics, partitions, reassignments, configs,
-features, ACLs, brokers, producer ids, SCRAM users, delegation tokens. None writes anything; only the sessions of
-brokers change with their heartbeats.
+features, ACLs, quotas, brokers, producer ids, SCRAM users, delegation tokens. None writes anything; only the
+sessions of brokers change with their heartbeats.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from . import (
     features,
     partitions,
     producer_ids,
+    quotas,
     reassignments,
     scram_users,
     topics,
@@ -63,6 +64,7 @@ _DECIDE: dict[type, Callable[[ControllerView, Any], Outcome[Any]]] = {
     r.AlterScramUsers: scram_users.alter_scram_users,
     r.CreateAcls: acls.create_acls,
     r.DeleteAcls: acls.delete_acls,
+    r.AlterClientQuotas: quotas.alter_client_quotas,
     r.AllocateProducerIds: producer_ids.allocate_producer_ids,
     r.RegisterController: brokers.register_controller,
 }

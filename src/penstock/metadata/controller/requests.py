@@ -13,6 +13,7 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Uuid
 from penstock.metadata.acls import Acl, AclFilter
 from penstock.metadata.image import Resource
+from penstock.metadata.quotas import QuotaEntity
 from penstock.metadata.records import (
     RECOVERED,
     DelegationTokenRecord,
@@ -261,6 +262,22 @@ class DeleteAcls(NamedTuple):
 
 class DeletedAcls(NamedTuple):
     acls: tuple[Acl, ...]
+
+
+# Quotas.
+
+
+class QuotaAlteration(NamedTuple):
+    entity: QuotaEntity
+    changes: tuple[tuple[str, float | None], ...]
+    """New values by key; None removes a quota."""
+
+
+class AlterClientQuotas(NamedTuple):
+    """Answered with a `Result` for each. An alteration is made as a whole or not at all."""
+
+    alterations: tuple[QuotaAlteration, ...]
+    validate_only: bool = False
 
 
 # Brokers and controllers.

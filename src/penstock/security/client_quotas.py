@@ -1,0 +1,360 @@
+"""Enforces quotas of users and client ids at this broker (KIP-13, KIP-124, KIP-219, KIP-599).
+
+    ClientQuotas            the node's: quotas in force, and a `Bucket` for each group of clients that shares one
+      ClientShare           a connection's: the quotas that apply to its principal and client id
+
+A client that exceeds a quota is answered at once, with the time for which its connection is muted. Nothing is refused,
+except changes of topics by clients that know THROTTLING_QUOTA_EXCEEDED.
+
+To keep quotas cheap, a connection is given some of what is left of its quota, its credit. While it has credit, and for
+`CREDIT_NS` at most, its requests are counted on the connection alone. Credits of all connections together are at most
+half of what is left; a connection without credit asks for each request, and is then held to its quota exactly.
+
+The loop's time is measured for each request that is not taken by Produce's fast path. What remains of the ticks (fast
+paths, writes to logs and sockets) is divided among all requests alike.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+from penstock.base.metrics import Metrics, Throttled
+from penstock.metadata.quotas import (
+    CLIENT_KEYS,
+    CONSUMER_BYTE_RATE,
+    CONTROLLER_MUTATION_RATE,
+    PRODUCER_BYTE_RATE,
+    REQUEST_PERCENTAGE,
+    AppliedQuota,
+    QuotaEntity,
+    Share,
+    applying_quota,
+)
+
+from .rates import SampledRate, TokenBucket, Windows
+
+CREDIT_NS: Final = 50_000_000
+"""A connection asks again after this time, also if it has credit left."""
+
+UNLIMITED: Final = 1 << 62
+
+BUCKETS_MAX: Final = 20_000
+"""Client ids are a client's choice, and a quota of a default gives each its own bucket. With more of them in use than
+this, new ones share a bucket."""
+
+WORK_NS_MIN: Final = 1_000
+WORK_NS_MAX: Final = 1_000_000
+WORK_NS_FIRST: Final = 20_000
+"""Bounds of the estimate of a request's part in the work of ticks, and its first value."""
+
+ESTIMATE_NS: Final = 1_000_000_000
+"""How often it is estimated."""
+
+FETCH_SECONDS_MIN: Final = 0.1
+"""A fetch may return as much as the quota allows in this time, even if less is left: it is throttled afterwards. This
+saves clients that are always at their limit from many small fetches."""
+
+_CROWD: Final = Share("", "")
+_SECOND_NS: Final = 1_000_000_000
+
+
+class Muted(Protocol):
+    """A client's connection, as its quotas see it (`handlers.support.context.Session`)."""
+
+    @property
+    def principal(self) -> str: ...
+
+    def mute(self, delay_ms: int) -> None:
+        """Handle no request for this time; 0 ends it."""
+
+
+class Bucket:
+    """What the clients that share a quota have used of it."""
+
+    __slots__ = ("connections", "key", "limit", "quota", "rate", "tokens")
+
+    def __init__(self, key: str, windows: Windows, quota: AppliedQuota) -> None:
+        self.key = key
+        self.quota = quota
+        self.limit = quota.limit
+        self.connections = 0
+        self.rate = SampledRate(windows)
+        self.tokens = TokenBucket(windows)
+        """For the rate of changes of topics, which has no `rate`."""
+
+    def is_idle(self, now_ns: int) -> bool:
+        if self.connections:
+            return False
+        if self.key == CONTROLLER_MUTATION_RATE:
+            return self.tokens.is_idle(self.limit, now_ns)
+        return self.rate.is_idle(now_ns)
+
+
+class ClientShare:
+    """The quotas that apply to one connection with one client id."""
+
+    __slots__ = (
+        "_granted",
+        "_quotas",
+        "client_id",
+        "client_id_bytes",
+        "client_id_end",
+        "credit",
+        "fetch",
+        "mutation",
+        "muted_until_ns",
+        "principal",
+        "produce",
+        "request",
+        "requests",
+        "session",
+        "throttled_by",
+        "until_ns",
+        "version",
+    )
+
+    def __init__(self, quotas: "ClientQuotas", session: Muted, client_id: str) -> None:
+        self._quotas = quotas
+        self.session = session
+        self.principal = session.principal
+        self.client_id = client_id
+        self.client_id_bytes, self.client_id_end = b"", 0
+        """The client id in the header of the connection's requests, and where it ends: set by who reads those."""
+        self.version = quotas.version
+        self.produce = self._bucket(PRODUCER_BYTE_RATE)
+        self.fetch = self._bucket(CONSUMER_BYTE_RATE)
+        self.request = self._bucket(REQUEST_PERCENTAGE)
+        self.mutation = self._bucket(CONTROLLER_MUTATION_RATE)
+        self.credit = self._granted = 0
+        """Bytes that the connection may still send without asking, and those it was given."""
+        self.until_ns = 0
+        """When it asks at the latest."""
+        self.requests = 0
+        """Requests by credit."""
+        self.throttled_by: Bucket | None = None
+        """Why the connection was muted last."""
+        self.muted_until_ns = 0
+
+    def _bucket(self, key: str) -> Bucket | None:
+        bucket = self._quotas.bucket(key, self.principal, self.client_id)
+        if bucket is not None:
+            bucket.connections += 1
+        return bucket
+
+    def leave(self) -> None:
+        """The connection is closed, or has other quotas now."""
+        self._settle(self._quotas.now_ns())
+        for bucket in (self.produce, self.fetch, self.request, self.mutation):
+            if bucket is not None:
+                bucket.connections -= 1
+        self._quotas.muted.pop(self, None)
+
+    # -- Produce and the loop's time ---------------------------------------------------------------------
+
+    def _settle(self, now_ns: int) -> None:
+        """Record what was used by credit, and end the credit."""
+        at_ns = min(now_ns, self.until_ns)
+        if self.produce is not None and self._granted != self.credit:
+            self.produce.rate.record(self._granted - self.credit, at_ns)
+        if self.requests:
+            self._quotas.handled(self.requests, 0, now_ns)
+            if self.request is not None:
+                self.request.rate.record(self.requests * self._quotas.work_ns, at_ns)
+            self.requests = 0
+        self.credit = self._granted = 0
+
+    def produced(self, size: int, now_ns: int) -> int:
+        """A Produce request of this size has arrived. Returns for how long to mute its connection, in ms."""
+        self._settle(now_ns)
+        bucket = self.produce
+        delay_ms = 0
+        if bucket is None:
+            credit = UNLIMITED
+        else:
+            bucket.rate.record(size, now_ns)
+            delay_ms = bucket.rate.delay_ms(bucket.limit, now_ns)
+            credit = max(0, int(bucket.rate.room(bucket.limit, now_ns)) // (2 * bucket.connections))
+        if not delay_ms:
+            self.credit = self._granted = credit
+            self.until_ns = now_ns + CREDIT_NS
+            return 0
+        self._throttled(bucket, delay_ms, now_ns)
+        return delay_ms
+
+    def worked(self, took_ns: int, now_ns: int) -> int:
+        """A request took this time of the loop. Returns for how long to mute its connection, in ms."""
+        quotas = self._quotas
+        quotas.handled(1, took_ns, now_ns)
+        bucket = self.request
+        if bucket is None:
+            return 0
+        bucket.rate.record(took_ns + quotas.work_ns, now_ns)
+        # The limit is a percentage: 100 is all of the loop's time. As in Kafka, the delay is a sample at most.
+        delay_ms = bucket.rate.delay_ms(bucket.limit * (_SECOND_NS / 100), now_ns)
+        if not delay_ms:
+            return 0
+        delay_ms = min(delay_ms, quotas.windows.sample_ns // 1_000_000)
+        self._throttled(bucket, delay_ms, now_ns)
+        return delay_ms
+
+    # -- Fetch -----------------------------------------------------------------------------------------
+
+    def fetch_delay_ms(self, now_ns: int) -> int:
+        """For how long a fetch has to wait: it is answered without records, and its connection is muted."""
+        bucket = self.fetch
+        if bucket is None:
+            return 0
+        delay_ms = bucket.rate.delay_ms(bucket.limit, now_ns)
+        if delay_ms:
+            self._throttled(bucket, delay_ms, now_ns)
+        return delay_ms
+
+    def fetch_bytes_max(self, now_ns: int) -> int:
+        """How much a fetch may return."""
+        bucket = self.fetch
+        if bucket is None:
+            return UNLIMITED
+        return int(max(bucket.rate.room(bucket.limit, now_ns), bucket.limit * FETCH_SECONDS_MIN))
+
+    def fetched(self, size: int, now_ns: int) -> None:
+        if self.fetch is not None:
+            self.fetch.rate.record(size, now_ns)
+
+    # -- changes of topics -----------------------------------------------------------------------------
+
+    def may_change(self, partitions: int, now_ns: int, *, strict: bool) -> bool:
+        """Charge a change of topics. A strict client is refused if the tokens are used up; any other is only muted."""
+        bucket = self.mutation
+        if bucket is None:
+            return True
+        if strict and bucket.tokens.delay_ms(bucket.limit, now_ns):
+            return False
+        bucket.tokens.take(partitions, bucket.limit, now_ns)
+        return True
+
+    def give_back(self, partitions: int, now_ns: int) -> None:
+        """A change that was charged was not made."""
+        if self.mutation is not None:
+            self.mutation.tokens.take(-partitions, self.mutation.limit, now_ns)
+
+    def change_delay_ms(self, now_ns: int) -> int:
+        """For how long the tokens for changes are used up."""
+        bucket = self.mutation
+        delay_ms = 0 if bucket is None else bucket.tokens.delay_ms(bucket.limit, now_ns)
+        if delay_ms:
+            self._throttled(bucket, delay_ms, now_ns)
+        return delay_ms
+
+    def _throttled(self, bucket: Bucket | None, delay_ms: int, now_ns: int) -> None:
+        assert bucket is not None
+        until_ns = now_ns + delay_ms * 1_000_000
+        if until_ns > self.muted_until_ns:
+            self.muted_until_ns = until_ns
+            self.throttled_by = bucket
+            self._quotas.muted[self] = None
+        self._quotas.metrics.throttled(Throttled(bucket.key, *bucket.quota.share), delay_ms)
+
+
+class ClientQuotas:
+    def __init__(
+        self, metrics: Metrics, windows: Windows, controller_windows: Windows, now_ns: Callable[[], int]
+    ) -> None:
+        """`now_ns` is the clock of ticks."""
+        self.metrics = metrics
+        self.windows = windows
+        self.controller_windows = controller_windows
+        self.now_ns = now_ns
+        self.version = 0
+        """Changes with the quotas: a share of another version is looked up again."""
+        self.in_force: Mapping[QuotaEntity, Mapping[str, float]] = {}
+        self._keys: frozenset[str] = frozenset()
+        """Keys that any entity has."""
+        self._buckets: dict[tuple[str, Share], Bucket] = {}
+        self._purged_ns = 0
+        self.muted: dict[ClientShare, None] = {}
+        self.work_ns = WORK_NS_FIRST
+        """The estimated part of a request in work that is not measured."""
+        self._requests = self._measured_ns = 0
+        """Since the last estimate."""
+        self._estimated_at_ns = 0
+        self._ticks_ns = 0
+
+    @property
+    def is_needed(self) -> bool:
+        return bool(self._keys)
+
+    @property
+    def measures_time(self) -> bool:
+        return REQUEST_PERCENTAGE in self._keys
+
+    def follow(self, quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
+        """The quotas of a new image. Clients that are muted by a quota that has changed go on."""
+        if quotas is self.in_force:
+            return
+        self.in_force = quotas
+        self.version += 1
+        self._keys = frozenset(key for limits in quotas.values() for key in limits) & frozenset(CLIENT_KEYS)
+        for share in list(self.muted):
+            bucket = share.throttled_by
+            if bucket is None or self._applied(bucket.key, share.principal, share.client_id) != bucket.quota:
+                del self.muted[share]
+                share.muted_until_ns = 0
+                share.session.mute(0)
+
+    # -- shares and buckets ----------------------------------------------------------------------------
+
+    def share_of(self, held: ClientShare | None, session: Muted, client_id: str | None) -> ClientShare:
+        """The share of a connection, of which `held` is the last one."""
+        client_id = client_id or ""
+        if held is not None:
+            if (
+                held.version == self.version
+                and held.principal == session.principal
+                and held.client_id == client_id
+            ):
+                return held
+            held.leave()
+        return ClientShare(self, session, client_id)
+
+    def _applied(self, key: str, principal: str, client_id: str) -> AppliedQuota | None:
+        return applying_quota(self.in_force, key, principal.partition(":")[2], client_id)
+
+    def bucket(self, key: str, principal: str, client_id: str) -> Bucket | None:
+        if key not in self._keys:
+            return None
+        applied = self._applied(key, principal, client_id)
+        if applied is None:
+            return None
+        bucket = self._buckets.get((key, applied.share))
+        if bucket is None:
+            if len(self._buckets) >= BUCKETS_MAX:
+                self._purge()
+            if len(self._buckets) >= BUCKETS_MAX:
+                applied = applied._replace(share=_CROWD)
+            windows = self.controller_windows if key == CONTROLLER_MUTATION_RATE else self.windows
+            bucket = self._buckets.setdefault((key, applied.share), Bucket(key, windows, applied))
+        bucket.quota, bucket.limit = applied, applied.limit
+        return bucket
+
+    def _purge(self) -> None:
+        """Forget buckets that are as good as new, once in a sample."""
+        now_ns = self.now_ns()
+        if now_ns - self._purged_ns < self.windows.sample_ns:
+            return
+        self._purged_ns = now_ns
+        for where in [where for where, bucket in self._buckets.items() if bucket.is_idle(now_ns)]:
+            del self._buckets[where]
+
+    # -- the loop's time -------------------------------------------------------------------------------
+
+    def handled(self, requests: int, measured_ns: int, now_ns: int) -> None:
+        """Count requests, and what was measured of their time. Estimates their part in the rest anew each second."""
+        self._requests += requests
+        self._measured_ns += measured_ns
+        if now_ns - self._estimated_at_ns < ESTIMATE_NS:
+            return
+        ticks_ns = self.metrics.ticks.sum_ns
+        if self._estimated_at_ns:
+            rest_ns = ticks_ns - self._ticks_ns - self._measured_ns
+            self.work_ns = min(max(rest_ns // self._requests, WORK_NS_MIN), WORK_NS_MAX)
+        self._estimated_at_ns, self._ticks_ns = now_ns, ticks_ns
+        self._requests = self._measured_ns = 0

@@ -1,0 +1,104 @@
+"""Rates by which quotas are measured, as in Kafka's metrics.
+
+`SampledRate` is an average over the last samples, of which the last is still being filled:
+
+    [ 9 kB ][ 0 ][ 12 kB ] ... [ 4 kB          11 samples of a second: an average over 10 to 11 seconds
+
+`TokenBucket` collects tokens at the rate of its limit, up to what accrues in all samples together, and may go below 0.
+"""
+
+from typing import Final, NamedTuple
+
+_SECOND_NS: Final = 1_000_000_000
+
+
+class Windows(NamedTuple):
+    """How rates are sampled: `quota.window.num` and `quota.window.size.seconds`, or those of the controller."""
+
+    samples: int = 11
+    sample_ns: int = _SECOND_NS
+
+    @property
+    def seconds(self) -> float:
+        """The length of all samples but the last: the shortest time over which a rate is an average."""
+        return max(self.samples - 1, 1) * self.sample_ns / _SECOND_NS
+
+
+class SampledRate:
+    __slots__ = ("_newest", "_sums", "_windows", "total")
+
+    def __init__(self, windows: Windows) -> None:
+        self._windows = windows
+        self._sums: dict[int, float] = {}
+        """By the number of the sample since the clock's start. Samples without a sum are left out."""
+        self._newest = 0
+        """The newest sample that was looked at: those before its window are forgotten."""
+        self.total = 0.0
+        """The sum of all samples."""
+
+    def _forget(self, now_ns: int) -> None:
+        newest = now_ns // self._windows.sample_ns
+        if newest != self._newest:
+            self._newest = newest
+            oldest = newest - self._windows.samples + 1
+            for number in [each for each in self._sums if each < oldest]:
+                del self._sums[number]
+            self.total = sum(self._sums.values())
+
+    def record(self, amount: float, at_ns: int) -> None:
+        """`at_ns` may be a little in the past."""
+        number = at_ns // self._windows.sample_ns
+        if number > self._newest - self._windows.samples:
+            self._sums[number] = self._sums.get(number, 0.0) + amount
+            self.total += amount
+
+    def _elapsed_seconds(self, now_ns: int) -> float:
+        sample_ns = self._windows.sample_ns
+        whole = (self._windows.samples - 1) * sample_ns
+        return max(whole + now_ns % sample_ns, sample_ns) / _SECOND_NS
+
+    def room(self, limit: float, now_ns: int) -> float:
+        """How much may be recorded before the rate exceeds the limit; negative if it does."""
+        self._forget(now_ns)
+        return limit * self._elapsed_seconds(now_ns) - self.total
+
+    def delay_ms(self, limit: float, now_ns: int) -> int:
+        """How long nothing must be recorded for the rate to be within the limit again."""
+        return max(0, round(-self.room(limit, now_ns) / limit * 1000))
+
+    def is_idle(self, now_ns: int) -> bool:
+        """Whether nothing was recorded within the samples."""
+        self._forget(now_ns)
+        return not self.total
+
+
+class TokenBucket:
+    __slots__ = ("_updated_ns", "_windows", "tokens")
+
+    def __init__(self, windows: Windows) -> None:
+        self._windows = windows
+        self._updated_ns: int | None = None
+        self.tokens = 0.0
+
+    def _refill(self, limit: float, now_ns: int) -> None:
+        most = limit * self._windows.samples * self._windows.sample_ns / _SECOND_NS
+        if self._updated_ns is None:
+            self.tokens = most
+        else:
+            self.tokens = min(most, self.tokens + limit * (now_ns - self._updated_ns) / _SECOND_NS)
+        self._updated_ns = now_ns
+
+    def delay_ms(self, limit: float, now_ns: int) -> int:
+        """How long it takes until there are tokens again; 0 if there are."""
+        self._refill(limit, now_ns)
+        return round(-self.tokens / limit * 1000) if self.tokens < 0 else 0
+
+    def take(self, amount: float, limit: float, now_ns: int) -> None:
+        """Take tokens, of which there need not be enough."""
+        self._refill(limit, now_ns)
+        self.tokens -= amount
+
+    def is_idle(self, limit: float, now_ns: int) -> bool:
+        """Whether all tokens are there again."""
+        self._refill(limit, now_ns)
+        return self.tokens >= limit * self._windows.samples * self._windows.sample_ns / _SECOND_NS
