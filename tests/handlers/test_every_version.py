@@ -121,6 +121,7 @@ EVERY_VERSION = [
 
 TESTED_IN = {
     "handlers/test_acls.py": {Api.DESCRIBE_ACLS, Api.CREATE_ACLS, Api.DELETE_ACLS},
+    "handlers/test_client_quotas.py": {Api.DESCRIBE_CLIENT_QUOTAS, Api.ALTER_CLIENT_QUOTAS},
     "handlers/test_find_coordinator.py": {Api.FIND_COORDINATOR},
     "handlers/test_group_versions.py": {
         Api.JOIN_GROUP,

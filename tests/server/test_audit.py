@@ -171,6 +171,21 @@ def test_changes_of_acls_are_recorded_with_the_acl() -> None:
     assert the_fields(deleted, "operation", "request", "change") == ("DeleteAcl", "DeleteAcls", {"old": acl})
 
 
+def test_changes_of_quotas_are_recorded_with_both_limits() -> None:
+    made = node()
+    module = request_module(Api.ALTER_CLIENT_QUOTAS, 1)
+    for value in (5.0, 9.0, 9.0, -1.0):
+        entry = module.EntryData(
+            entity=(module.EntityData(entity_type="user", entity_name=None),),
+            ops=(module.OpData(key="producer_byte_rate", value=value, remove=False),),
+        )
+        made.client().call(Api.ALTER_CLIENT_QUOTAS, 1, entries=(entry,), validate_only=False)
+    assert [the_fields(each, "operation", "resource_name", "change") for each in lines(made, "change")] == [
+        ("AlterQuota", "default user", {"name": "producer_byte_rate", "old": None, "new": 5.0}),
+        ("AlterQuota", "default user", {"name": "producer_byte_rate", "old": 5.0, "new": 9.0}),
+    ]
+
+
 def test_changes_of_users_are_recorded_without_their_passwords() -> None:
     made = node()
     for password in ("first-planted", "second-planted"):

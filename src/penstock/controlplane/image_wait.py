@@ -96,6 +96,15 @@ def _lacks_acls(_: r.DeleteAcls, reply: tuple[r.DeletedAcls, ...], image: Cluste
     return not any(acl in image.acl_ids for each in reply for acl in each.acls)
 
 
+def _has_quotas(request: r.AlterClientQuotas, reply: tuple[Result, ...], image: ClusterImage) -> bool:
+    return all(
+        image.quotas.get(entity, {}).get(key) == value
+        for (entity, changes), result in zip(request.alterations, reply, strict=True)
+        if _is_done(result)
+        for key, value in changes
+    )
+
+
 def _forgotten(request: r.UnregisterBroker, _: None, image: ClusterImage) -> bool:
     return request.broker_id not in image.brokers
 
@@ -137,6 +146,7 @@ _CHECKS: Final[dict[type, Callable[[Any, Any, ClusterImage], bool]]] = {
     r.UpdateFeatures: _moved,
     r.AlterScramUsers: _users_altered,
     r.CreateAcls: _has_acls,
+    r.AlterClientQuotas: _has_quotas,
     r.CreateDelegationToken: _token_made,
     r.RenewDelegationToken: _token_moved,
     r.ExpireDelegationToken: _token_moved,

@@ -133,7 +133,10 @@ def alter_client_quotas(context: Context, call: Call) -> Steps[Any]:
     flat = tuple(each for of_entity in alterations.values() for each in of_entity)
     try:
         results = yield submit(
-            context, AlterClientQuotas(flat, message.validate_only), default_wait_ms(context)
+            context,
+            AlterClientQuotas(flat, message.validate_only),
+            default_wait_ms(context),
+            call.session,
         )
     except KafkaError as error:
         return respond(dict.fromkeys(alterations, refusal(error)))

@@ -76,8 +76,8 @@ if TYPE_CHECKING:
     from penstock.gateway.shared.wire import ProtocolServer
     from penstock.handlers.sasl import SaslListener
     from penstock.security.bearer import TokenValidator
-    from penstock.server.audit import NodeAudit
     from penstock.security.client_quotas import ClientQuotas
+    from penstock.server.audit import NodeAudit
     from penstock.server.connection_rates import ConnectionRates
     from penstock.server.oauth import TokenValidators
     from penstock.server.oauth_config import OAuthConfig

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli.command_group import command_group
-from penstock.cli.connecting import SERVER_DEFAULT, Server, confirm, connected
+from penstock.cli.connecting import ClientConfigFile, Server, confirm, connected
 from penstock.cli.options import Json, Yes
 from penstock.cli.output import Refused, counted, print_json, print_result, print_table
 from penstock.client.quotas import alter_quotas, describe_quotas
@@ -55,7 +55,8 @@ def quotas_list(
     user: OfUser = None,
     client_id: OfClientId = None,
     ip: OfIp = None,
-    server: Server = SERVER_DEFAULT,
+    server: Server = None,
+    client_config: ClientConfigFile = None,
     as_json: Json = False,
 ) -> None:
     """List quotas.
@@ -65,7 +66,7 @@ def quotas_list(
     penstock quotas list --user alice
     """
     wanted = dict(_entity(user, client_id, ip)) if (user, client_id, ip) != (None,) * 3 else {}
-    with connected(server) as cluster:
+    with connected(server, client_config) as cluster:
         held = describe_quotas(cluster)
     rows = [
         (entity, key, limit)
@@ -92,7 +93,8 @@ def quotas_set(
     user: OfUser = None,
     client_id: OfClientId = None,
     ip: OfIp = None,
-    server: Server = SERVER_DEFAULT,
+    server: Server = None,
+    client_config: ClientConfigFile = None,
     as_json: Json = False,
 ) -> None:
     """Set quotas of a user, a client id, both, or an address.
@@ -103,7 +105,7 @@ def quotas_set(
     """
     entity = _entity(user, client_id, ip)
     changes = dict(_limit(each, entity) for each in limits)
-    with connected(server) as cluster:
+    with connected(server, client_config) as cluster:
         alter_quotas(cluster, entity, changes)
     text = "\n".join(f"{describe_entity(entity)}: {key} {_number(limit)}" for key, limit in changes.items())
     print_result([_as_json(entity, key, limit) for key, limit in changes.items()], text, as_json=as_json)
@@ -118,7 +120,8 @@ def quotas_remove(
     client_id: OfClientId = None,
     ip: OfIp = None,
     yes: Yes = False,
-    server: Server = SERVER_DEFAULT,
+    server: Server = None,
+    client_config: ClientConfigFile = None,
     as_json: Json = False,
 ) -> None:
     """Remove quotas of a user, a client id, both, or an address.
@@ -130,7 +133,7 @@ def quotas_remove(
     entity = _entity(user, client_id, ip)
     for key in quotas or ():
         _check_key(key, entity)
-    with connected(server) as cluster:
+    with connected(server, client_config) as cluster:
         held = describe_quotas(cluster).get(entity, {})
         found = {key: limit for key, limit in sorted(held.items()) if not quotas or key in quotas}
         if found:
@@ -149,7 +152,8 @@ def quotas_explain(
     ] = "ANONYMOUS",
     client_id: Annotated[str, typer.Option("--client-id", help="The client id.")] = "",
     ip: Annotated[str | None, typer.Option("--ip", help="The client's address.")] = None,
-    server: Server = SERVER_DEFAULT,
+    server: Server = None,
+    client_config: ClientConfigFile = None,
     as_json: Json = False,
 ) -> None:
     """Say which quotas apply to a client, and why.
@@ -159,7 +163,7 @@ def quotas_explain(
     penstock quotas explain --ip 10.0.0.7
     """
     name = user.removeprefix("User:")
-    with connected(server) as cluster:
+    with connected(server, client_config) as cluster:
         held = describe_quotas(cluster)
     documents: list[dict[str, object]] = []
     lines: list[str] = []

@@ -1,4 +1,4 @@
-"""Records changes of users, ACLs, tokens and settings in the audit, whichever door they came through.
+"""Records changes of users, ACLs, quotas, tokens and settings in the audit, whichever door they came through.
 
 A change is recorded when the controller has decided it, by the request that was submitted. One that the controller did
 not answer in time is recorded as failed, since it may still be made. What the controller refused is no change.
@@ -14,6 +14,7 @@ from penstock.base.promise import Promise
 from penstock.base.steps import RunningSteps, Steps, next_tick
 from penstock.metadata.config_table import BROKER_SETTINGS, TOPIC_SETTINGS
 from penstock.metadata.controller.requests import (
+    AlterClientQuotas,
     AlterConfigs,
     AlterScramUsers,
     CreateAcls,
@@ -24,6 +25,7 @@ from penstock.metadata.controller.requests import (
     RenewDelegationToken,
 )
 from penstock.metadata.image import ClusterImage, Resource, ResourceType
+from penstock.metadata.quotas import describe_entity
 from penstock.metadata.scram import ScramMechanism
 from penstock.security.audit import AuditLog, title
 
@@ -127,6 +129,17 @@ def _scram_users(decided: Decided) -> Iterator[Change]:
         yield change(each.user, each.mechanism, operation, {"iterations": each.iterations})
 
 
+def _quotas(decided: Decided) -> Iterator[Change]:
+    request: AlterClientQuotas = decided.request
+    for at, (entity, changes) in enumerate(request.alterations):
+        code = ErrorCode.NONE if decided.reply is None else decided.reply[at].code
+        old = decided.old.quotas.get(entity, {})
+        for key, value in changes:
+            if old.get(key) != value:
+                fields = {"name": key, "old": old.get(key), "new": value}
+                yield Change("AlterQuota", "Quota", describe_entity(entity), fields, code)
+
+
 def _created_token(decided: Decided) -> Iterator[Change]:
     request: CreateDelegationToken = decided.request
     record = None if decided.reply is None else decided.reply.record
@@ -187,6 +200,7 @@ DESCRIBED: Final[dict[type[Any], Callable[[Decided], Iterator[Change]]]] = {
     CreateAcls: _created_acls,
     DeleteAcls: _deleted_acls,
     AlterScramUsers: _scram_users,
+    AlterClientQuotas: _quotas,
     CreateDelegationToken: _created_token,
     RenewDelegationToken: _token_expiry("RenewToken"),
     ExpireDelegationToken: _token_expiry("ExpireToken"),
