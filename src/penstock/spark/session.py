@@ -3,7 +3,7 @@
 With a `local` master Spark runs in one Java process. Its defaults are for servers; these are for a
 laptop or a test: no web interface, little memory, few shuffle partitions, loopback only, and the collector that starts
 fastest. Settings of the caller override them. On a cluster, and through Spark Connect, only the caller's
-settings are set.
+settings are set, and that plans do not show secrets among the options of a source.
 
 pyspark is imported with the first session; if it is missing, the error says what to install.
 """
@@ -37,6 +37,10 @@ LIGHT: Final = {
 }
 """Defaults for a local master."""
 
+HIDDEN_OPTIONS: Final = {"spark.sql.redaction.options.regex": r"(?i)url|jaas[.]config|ssl[.]keystore[.]key"}
+"""Options that Spark hides in plans by their names, beside those with a word such as `password` in name or value.
+`url` is Spark's default."""
+
 QUICK_START: Final = {_JAVA_OPTIONS: "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
 """For short runs, such as tests: Java compiles faster, to slower code."""
 
@@ -56,7 +60,7 @@ def light_session(
     except ImportError as error:
         raise _missing("spark", error) from error
     builder = SparkSession.builder.appName(app_name)
-    settings = dict(conf or {})
+    settings = HIDDEN_OPTIONS | dict(conf or {})
     if remote is not None:
         try:
             return _configured(builder.remote(remote), settings).getOrCreate()
