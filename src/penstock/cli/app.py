@@ -30,6 +30,9 @@ class Root(LazyGroup):
         ),
         "tokens": LazyCommand("tokens:app", "List, create, renew and expire delegation tokens"),
         "quotas": LazyCommand("quotas:app", "List, change and explain quotas of clients"),
+        "secure": LazyCommand(
+            "secure:app", "Make certificates and a first user for a secured node or cluster"
+        ),
         "reassign": LazyCommand("reassign:app", "Move partitions to other brokers"),
         "quorum": LazyCommand("quorum:app", "Show and change the quorum of controllers"),
         "pipeline": LazyCommand("pipeline:app", "Run, check and watch pipelines on Spark"),
