@@ -64,7 +64,7 @@ def main(directory: Path, options: dict[str, str], wrong: dict[str, str]) -> Non
     shown += [str(query.lastProgress), query._jsq.explainInternal(True)]
     rows_of("copies", options).createOrReplaceTempView("copies")
     shown.append(str(spark.sql("EXPLAIN EXTENDED SELECT count(*) FROM copies").collect()))
-    assert spark.sql("SELECT count(*) FROM copies").collect()[0][0] == 6
+    assert spark.sql("SELECT count(*) FROM copies").collect()[0][0] >= 6
     for bad in (
         wrong,
         {**options, "kafka.sasl.mechanism": "PLAINS"},

@@ -1,6 +1,7 @@
 """Asks for a password, or reads it from a file or standard input, since other users see what is on a command line."""
 
 import getpass
+import secrets
 import sys
 from typing import Annotated
 
@@ -41,6 +42,11 @@ def read_password(user: str, file: str | None) -> str:
     except KafkaError as error:
         raise Refused(str(error)) from error
     return _checked(text.partition("\n")[0].rstrip("\r"), f"the password in {file}")
+
+
+def drawn_password() -> str:
+    """A new one, of 144 random bits."""
+    return secrets.token_urlsafe(18)
 
 
 def _checked(password: str, what: str) -> str:

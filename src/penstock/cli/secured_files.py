@@ -23,6 +23,7 @@ from typing import Final, NamedTuple
 from penstock.base.properties import property_line
 from penstock.cli.new_file import write_new
 from penstock.cli.output import Refused
+from penstock.cli.passwords import drawn_password
 from penstock.client.settings import Address, parse_address
 from penstock.metadata.scram import ScramMechanism, salted_password
 from penstock.security.sasl.jaas import SCRAM_MODULE, jaas_text
@@ -31,7 +32,6 @@ from penstock.server.certificate_authority import CertificateAuthority
 MECHANISM: Final = ScramMechanism.SCRAM_SHA_512
 ITERATIONS: Final = 8192
 SALT_BYTES: Final = 20
-PASSWORD_BYTES: Final = 18
 LOOPBACK: Final = ("localhost", "127.0.0.1")
 
 _STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
@@ -79,7 +79,7 @@ class SecuredFiles:
         place.parent.mkdir(parents=True, exist_ok=True)
         beside = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))  # with mode 0700
         try:
-            written = self._write(beside, place, password or secrets.token_urlsafe(PASSWORD_BYTES))
+            written = self._write(beside, place, password or drawn_password())
             os.rename(beside, place)
         except BaseException:
             shutil.rmtree(beside, ignore_errors=True)

@@ -289,9 +289,15 @@ def alter_configs(cluster: Cluster, resource: Resource, changes: Sequence[Config
         problem = error_of(str(resource), each)
         if problem is not None:
             raise problem
-    backoff = cluster.backoff(CONFIGS_SETTLE_MS)
     names = [each.name for each in changes]
-    while not _has_taken(describe_configs(cluster, resource, names), changes, _own_source(resource)):
+    own = _own_source(resource)
+    await_shown(cluster, lambda: _has_taken(describe_configs(cluster, resource, names), changes, own))
+
+
+def await_shown(cluster: Cluster, is_shown: Callable[[], bool]) -> None:
+    """Wait until a broker shows a change, for no longer than CONFIGS_SETTLE_MS."""
+    backoff = cluster.backoff(CONFIGS_SETTLE_MS)
+    while not is_shown():
         pause_ms = backoff.next_pause_ms()
         if pause_ms >= backoff.left_ms:
             return

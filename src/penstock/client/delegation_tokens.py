@@ -1,16 +1,18 @@
 """Delegation tokens: creates, lists, renews and removes them (KIP-48, KIP-373).
 
-Kafka's requests name a token by its key. Callers here name it by its id, and have looked it up before.
+Kafka's requests name a token by its key. Callers here have looked it up by its id before. Apache Kafka answers before
+its brokers know of a change: each call returns once a broker shows it.
 """
 
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from penstock.wire import Api
 from penstock.wire.request import Request, through_kio
 
+from .admin import await_shown
 from .cluster import Cluster
 from .errors import check, code_of
 
@@ -45,12 +47,14 @@ def create_token(
     def build(make: Any) -> Any:
         kind, name = (None, None) if owner is None else _parts(owner)
         fields = {} if make.version < 3 else {"owner_principal_type": kind, "owner_principal_name": name}
-        made = tuple(make.CreatableRenewers(**_principal(each)) for each in renewers)
-        return make.CreateDelegationTokenRequest(renewers=made, max_lifetime=lifetime_ms, **fields)
+        allowed = tuple(make.CreatableRenewers(**_principal(each)) for each in renewers)
+        return make.CreateDelegationTokenRequest(renewers=allowed, max_lifetime=lifetime_ms, **fields)
 
     request = through_kio(Api.CREATE_DELEGATION_TOKEN, build, version_min=1 if owner is None else 3)
     reply = _change(cluster, "the token", request)
-    return _token(reply, tuple(renewers))
+    made = _token(reply, tuple(renewers))
+    _settle(cluster, lambda found: any(each.id == made.id for each in found))
+    return made
 
 
 def list_tokens(cluster: Cluster, owners: Sequence[str] | None = None) -> list[Token]:
@@ -77,7 +81,11 @@ def renew_token(cluster: Cluster, token: Token, period_ms: int = BROKER_DEFAULT)
         return make.RenewDelegationTokenRequest(hmac=token.hmac, renew_period=period_ms)
 
     request = through_kio(Api.RENEW_DELEGATION_TOKEN, build)
-    return int(_change(cluster, f"token {token.id}", request).expiry_timestamp)
+    expires_ms = int(_change(cluster, f"token {token.id}", request).expiry_timestamp)
+    _settle(
+        cluster, lambda found: any((each.id, each.expires_ms) == (token.id, expires_ms) for each in found)
+    )
+    return expires_ms
 
 
 def expire_token(cluster: Cluster, token: Token, period_ms: int = BROKER_DEFAULT) -> int:
@@ -87,7 +95,15 @@ def expire_token(cluster: Cluster, token: Token, period_ms: int = BROKER_DEFAULT
         return make.ExpireDelegationTokenRequest(hmac=token.hmac, expiry_time_period=period_ms)
 
     request = through_kio(Api.EXPIRE_DELEGATION_TOKEN, build)
-    return int(_change(cluster, f"token {token.id}", request).expiry_timestamp)
+    expires_ms = int(_change(cluster, f"token {token.id}", request).expiry_timestamp)
+    _settle(
+        cluster, lambda found: all(each.id != token.id or each.expires_ms == expires_ms for each in found)
+    )
+    return expires_ms
+
+
+def _settle(cluster: Cluster, is_shown: Callable[[list[Token]], bool]) -> None:
+    await_shown(cluster, lambda: is_shown(list_tokens(cluster)))
 
 
 def _change(cluster: Cluster, what: str, request: Request[Any]) -> Any:

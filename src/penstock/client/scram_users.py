@@ -1,10 +1,11 @@
 """Users that log in with SCRAM: lists them, sets and removes their passwords (KIP-554).
 
-The password stays here: the broker gets a salted hash of it.
+The password stays here: the broker gets a salted hash of it. Apache Kafka answers before its brokers know of a change:
+each call returns once a broker shows it, as far as it shows.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from penstock.base.errors import ErrorCode
@@ -12,7 +13,7 @@ from penstock.metadata.scram import ScramMechanism, salted_password
 from penstock.wire import Api
 from penstock.wire.request import through_kio
 
-from .admin import error_of, worst_code
+from .admin import await_shown, error_of, worst_code
 from .cluster import Cluster
 from .errors import check, refused
 
@@ -60,6 +61,7 @@ def set_password(
         return make.AlterUserScramCredentialsRequest(deletions=(), upsertions=(change,))
 
     _alter(cluster, name, build)
+    _settle(cluster, name, lambda held: held.get(mechanism) == iterations)
 
 
 def remove_password(cluster: Cluster, name: str, mechanism: ScramMechanism) -> None:
@@ -68,6 +70,13 @@ def remove_password(cluster: Cluster, name: str, mechanism: ScramMechanism) -> N
         return make.AlterUserScramCredentialsRequest(deletions=(change,), upsertions=())
 
     _alter(cluster, name, build)
+    _settle(cluster, name, lambda held: mechanism not in held)
+
+
+def _settle(cluster: Cluster, name: str, is_shown: Callable[[dict[ScramMechanism, int]], bool]) -> None:
+    await_shown(
+        cluster, lambda: is_shown(next((each.iterations for each in list_users(cluster, [name])), {}))
+    )
 
 
 def _alter(cluster: Cluster, name: str, build: Any) -> None:

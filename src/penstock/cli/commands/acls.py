@@ -263,7 +263,9 @@ def _principal(text: str) -> str:
 
 def _operation(text: str) -> Operation:
     plain = _word(text.strip()).replace("-", "")  # also as Kafka's tools write it: IdempotentWrite
-    found = {each.name.lower().replace("_", ""): each for each in Operation if each > Operation.ANY}.get(plain)
+    found = {each.name.lower().replace("_", ""): each for each in Operation if each > Operation.ANY}.get(
+        plain
+    )
     if found is None:
         names = ", ".join(_word(each.name) for each in Operation if each > Operation.ANY)
         raise Refused(f"{text!r} is no operation, expected one of {names}")

@@ -6,17 +6,15 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.base.properties import property_line
+from penstock.cli.client_files import write_client_file
 from penstock.cli.command_group import command_group
-from penstock.cli.connecting import ClientConfigFile, Server, Target, confirm, connected, target_of
-from penstock.cli.new_file import write_new
+from penstock.cli.connecting import ClientConfigFile, Server, confirm, connected, target_of
 from penstock.cli.options import Json, Yes
 from penstock.cli.output import Refused, print_json, print_result, print_table, show_time
 from penstock.cli.positions import parse_duration
 from penstock.client import delegation_tokens as client
 from penstock.client.cluster import Cluster
 from penstock.client.delegation_tokens import BROKER_DEFAULT, Token
-from penstock.security.sasl.jaas import SCRAM_MODULE, jaas_text
 
 app = command_group(
     """List, create, renew and expire delegation tokens.
@@ -123,7 +121,8 @@ def tokens_create(
         document = {**_as_json(token), "hmac": token.password}
         sentence = f"token of {token.owner}, {until}\nuser: {token.id}\npassword: {token.password}"
     else:
-        write_new(to, _properties(target_of(server, client_config), token, mechanism))
+        login = {"username": token.id, "password": token.password, "tokenauth": "true"}
+        write_client_file(to, target_of(server, client_config), mechanism, login)
         document = {**_as_json(token), "file": str(to)}
         sentence = f"token {token.id} of {token.owner} is in {to}; it {until}"
     print_result(document, sentence, as_json=as_json)
@@ -179,20 +178,6 @@ def tokens_expire(
 
 
 _MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
-
-
-def _properties(target: Target, token: Token, mechanism: str) -> str:
-    """A client.properties with the token, and the brokers and the TLS settings of the one that made it."""
-    own = {} if target.config is None else target.config.properties
-    kept = {name: own[name] for name in own if name.startswith(("ssl.", "security."))}
-    login = {"username": token.id, "password": token.password, "tokenauth": "true"}
-    settings = {
-        "bootstrap.servers": target.server,
-        **kept,
-        "sasl.mechanism": mechanism,
-        "sasl.jaas.config": jaas_text(SCRAM_MODULE, login),
-    }
-    return "".join(property_line(name, value) for name, value in settings.items())
 
 
 def _token(cluster: Cluster, token_id: str) -> Token:

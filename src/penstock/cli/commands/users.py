@@ -1,15 +1,17 @@
 """`penstock users`: users that log in with SCRAM."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from penstock.base.errors import ErrorCode
+from penstock.cli.client_files import write_client_file
 from penstock.cli.command_group import command_group
-from penstock.cli.connecting import ClientConfigFile, Server, confirm, connected
+from penstock.cli.connecting import ClientConfigFile, Server, confirm, connected, target_of
 from penstock.cli.options import Json, Yes
 from penstock.cli.output import Refused, counted, print_json, print_result, print_table
-from penstock.cli.passwords import PasswordFile, read_password
+from penstock.cli.passwords import PasswordFile, drawn_password, read_password
 from penstock.client import scram_users as client
 from penstock.client.acls import describe_acls
 from penstock.client.admin import Resource, ResourceType, describe_configs
@@ -90,6 +92,10 @@ def users_add(
     mechanism: Mechanism = None,
     iterations: Iterations = ITERATIONS_DEFAULT,
     password_file: PasswordFile = None,
+    to: Annotated[
+        Path | None,
+        typer.Option("--to", metavar="FILE", help="Draw a password, and write a client.properties with it."),
+    ] = None,
     server: Server = None,
     client_config: ClientConfigFile = None,
     as_json: Json = False,
@@ -97,12 +103,18 @@ def users_add(
     """Add a user with a password.
 
     The user can log in at every broker once the command has ended. Add a second mechanism in the same way.
+    With --to, the new file has the brokers and the TLS settings of the client config, and the log-in of the new user.
 
     \b
     penstock users add alice
+    penstock users add alice --to alice.properties
     penstock users add alice --mechanism SCRAM-SHA-256 --password-file -
     """
     wanted = MECHANISM_DEFAULT if mechanism is None else _mechanism(mechanism)
+    if to is not None and password_file is not None:
+        raise Refused("--to and --password-file are both given, expected one of them: --to draws a password")
+    if to is not None and to.exists():
+        raise Refused(f"{to} exists already, expected a new file")
     with connected(server, client_config) as cluster:
         user = _user(cluster, name)
         if user is not None and wanted in user.iterations:
@@ -110,8 +122,19 @@ def users_add(
                 f"user {name} has a password for {wanted.label} already: change it with "
                 f"`penstock users set-password {name}`"
             )
-        client.set_password(cluster, name, read_password(name, password_file), wanted, iterations)
-    _report(name, [wanted], f"user {name} can log in with {wanted.label}", as_json=as_json)
+        if to is None:
+            client.set_password(cluster, name, read_password(name, password_file), wanted, iterations)
+        else:
+            password = drawn_password()
+            login = {"username": name, "password": password}
+            write_client_file(to, target_of(server, client_config), wanted.label, login)
+            try:
+                client.set_password(cluster, name, password, wanted, iterations)
+            except BaseException:
+                to.unlink()
+                raise
+    by = "" if to is None else f", by {to}"
+    _report(name, [wanted], f"user {name} can log in with {wanted.label}{by}", as_json=as_json)
 
 
 @app.command("set-password")
