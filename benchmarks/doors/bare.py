@@ -21,6 +21,7 @@ from penstock.gateway.http.protocol.routing import Router
 from penstock.gateway.http.server import HttpServer
 from penstock.metadata.configs import BrokerSettings
 from penstock.metadata.image import EMPTY
+from penstock.server.connections import LoginMemory
 from penstock.server.doors import DoorConnection
 from penstock.server.loop_tick import LoopTick
 from penstock.server.world import LoopWorld
@@ -35,10 +36,13 @@ class NoNode:
         self.image = EMPTY
         self.settings = BrokerSettings(1, {})
         self.metrics = Metrics()
+        self.authorizer = None
 
 
 class Everybody:
     """Takes every connection in."""
+
+    login_memory = LoginMemory()
 
     def made(self, _connection: Any) -> str | None:
         return None

@@ -145,7 +145,6 @@ def up(tmp_path: Path, *options: str) -> subprocess.CompletedProcess[str]:
     ("options", "sentence"),
     [
         (["--set", "authorizer.class.name=com.example.Mine"], "authorizer.class.name"),
-        (["--set", f"authorizer.class.name={STANDARD}"], "http.listener and line.listener must be off"),
         (
             [
                 "--set",

@@ -51,6 +51,14 @@ ELSEWHERE = {
     "test_the_bound_for_all_clients_is_a_setting",
     "connections.max.idle.ms": "tests/server/test_node.py::"
     "test_idle_connections_are_closed_and_waiting_ones_are_not",
+    "http.health.without.login": "tests/server/test_door_security.py::"
+    "test_health_is_open_and_metrics_are_not_unless_the_settings_say_so",
+    "http.metrics.without.login": "tests/server/test_door_security.py::"
+    "test_health_is_open_and_metrics_are_not_unless_the_settings_say_so",
+    "http.security.protocol": "tests/server/test_door_security.py::"
+    "test_doors_have_tls_with_the_certificates_of_the_node",
+    "line.security.protocol": "tests/server/test_door_security.py::"
+    "test_doors_have_tls_with_the_certificates_of_the_node",
     "http.hosts": "tests/server/test_door_abuse.py::test_a_proxys_name_may_be_allowed",
     "idempotency.retention.ms": "tests/gateway/idempotency/test_keys.py::test_after_its_time_a_key_is_new_again",
     "max.request.partition.size.limit": "tests/handlers/test_metadata.py::"

@@ -23,6 +23,7 @@ from penstock.gateway.http.protocol.routing import Router
 from penstock.gateway.http.server import HttpServer
 from penstock.gateway.line.conversation import LineServer
 from penstock.gateway.shared.wire import ProtocolServer
+from penstock.handlers.support.context import Session
 from penstock.server import connections, doors
 from penstock.server.connections import UNFINISHED_LOOK_MS, Connections
 from penstock.server.doors import UNFINISHED_BYTES_A_SECOND, UNFINISHED_MS_MAX, DoorConnection
@@ -235,6 +236,9 @@ def test_room_is_free_again_whatever_became_of_the_body() -> None:
 
     class Wire:
         peer, is_local, is_full = "?", True, False
+        session = Session("", 0, "?")
+
+        def holds_before_login(self, count: int) -> None: ...
 
         def send(self, data: bytes) -> None: ...
 

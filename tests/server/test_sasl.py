@@ -443,7 +443,7 @@ def loaded(**changes: str | None) -> NodeConfig:
             {"http.listener": "0.0.0.0:8080"},
             "http.listener is at 0.0.0.0:8080 and a listener has SASL, expected a",
         ),
-        ({"line.listener": ":9090"}, "the line door does not ask for a log-in yet"),
+        ({"line.listener": ":9090"}, "everyone could use the line door without a log-in"),
     ],
 )
 def test_what_cannot_be_honoured_is_refused_in_one_sentence(

@@ -13,13 +13,16 @@ import socket
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from penstock.base.ids import Offset
 
 from .errors import ClientError, ConnectionLost, TimedOut, Unreachable
 from .line_text import decode_key, encode_group, encode_key
 from .settings import Closing
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 PORT = 9090
 ALL_PARTITIONS = -1
@@ -62,13 +65,26 @@ class Message:
 class LineClient(Closing):
     """Not thread-safe."""
 
-    def __init__(self, host: str = "127.0.0.1", port: int = PORT, *, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        host: str = "127.0.0.1",
+        port: int = PORT,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        user: str | None = None,
+        password: str = "",
+        tls: "SSLContext | None" = None,
+    ) -> None:
         """Connects at the first command, and again at the next command after the connection failed.
 
         timeout_s: timeout of a reply. A stream at the end of the log waits for messages without a timeout.
+        user, password: to log in with, for a broker that asks for it.
+        tls: for a broker with TLS, such as `ssl.create_default_context(cafile="ca.pem")`.
         """
         self._host, self._port = host, port
         self._timeout_s = timeout_s
+        self._tls = tls
+        self._login = b"" if user is None else b"AUTH %b %b\n" % (encode_group(user), encode_group(password))
         self._connection: _Connection | None = None
 
     def close(self) -> None:
@@ -162,7 +178,16 @@ class LineClient(Closing):
         return self._connection
 
     def _dial(self) -> "_Connection":
-        return _Connection(self._host, self._port, self._timeout_s)
+        connection = _Connection(self._host, self._port, self._timeout_s, self._tls)
+        if self._login:
+            try:
+                connection.write(self._login)
+                connection.flush()
+                connection.reply(b"+OK")
+            except BaseException:
+                connection.close()
+                raise
+        return connection
 
 
 class MessageStream(Closing, Iterator[Message]):
@@ -228,13 +253,19 @@ class MessageStream(Closing, Iterator[Message]):
 class _Connection:
     """Lines and counted bytes on a socket. Any failure closes it, because the next reply could not be matched."""
 
-    def __init__(self, host: str, port: int, timeout_s: float) -> None:
+    def __init__(self, host: str, port: int, timeout_s: float, tls: "SSLContext | None" = None) -> None:
         self._address = f"{host}:{port}"
         try:
             self._socket = socket.create_connection((host, port), timeout_s)
         except OSError as error:
             raise Unreachable(f"{self._address} cannot be reached: {error}") from error
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls is not None:
+            try:
+                self._socket = tls.wrap_socket(self._socket, server_hostname=host)
+            except OSError as error:
+                self._socket.close()
+                raise Unreachable(f"{self._address} cannot be reached with TLS: {error}") from error
         self._out: list[bytes] = []
         self._out_bytes = 0
         self._received = bytearray()

@@ -41,7 +41,7 @@ from penstock.handlers.support.fetch_sessions import FINAL_EPOCH, FIRST_EPOCH, N
 from penstock.handlers.support.follower_fetch import fetch_as_follower
 from penstock.handlers.support.nearest_replica import THE_LEADER, nearest, selects_by_rack
 from penstock.handlers.support.produce_admission import check_name, denied
-from penstock.metadata.acls import AclResourceType, Operation
+from penstock.metadata.acls import CLUSTER_NAME, AclResourceType, Operation
 from penstock.records.batch import LAST_OFFSET_DELTA_AT, LENGTH_AT, LOG_OVERHEAD
 from penstock.records.counting import records_in
 from penstock.replica import Partition
@@ -162,6 +162,7 @@ class ConsumerFetch:
     __slots__ = (
         "_ahead",
         "_has_unread",
+        "_is_of_gateway",
         "_notable",
         "_rack",
         "context",
@@ -186,6 +187,11 @@ class ConsumerFetch:
         self.kept = kept
         self._rack = request.rack_id if request.rack_id and selects_by_rack(context) else ""
         """The consumer's rack, if replicas are selected by rack."""
+        self._is_of_gateway = request.cluster_id is not None and context.authorize(
+            session, Operation.CLUSTER_ACTION, AclResourceType.CLUSTER, CLUSTER_NAME
+        )
+        """Whether another broker's gateway reads for a client that it has authorized: consumers name no cluster. A
+        broker could also read everything as a follower."""
         self._notable: Read = []
         """Results of the last read that have records or an error."""
         self._ahead = 0
@@ -258,7 +264,7 @@ class ConsumerFetch:
         return found
 
     def _may_read(self, topic: str) -> bool:
-        return self.context.authorize(self.session, _READ, _TOPIC, topic)
+        return self._is_of_gateway or self.context.authorize(self.session, _READ, _TOPIC, topic)
 
     def _read_one(self, topic: TopicKey, asked: FetchPartition, left: int, must_give: bool) -> FetchResult:
         number = asked.partition
@@ -266,7 +272,8 @@ class ConsumerFetch:
         try:
             partition = self.replica(topic, number)
             if partition is None:
-                check_name(context, self.session, _READ, topic)
+                if not self._is_of_gateway:
+                    check_name(context, self.session, _READ, topic)
                 partition = context.replicas.find(topic, number)
             self._admit(partition, asked)
             high, stable = partition.high_watermark, partition.last_stable
@@ -309,7 +316,7 @@ class ConsumerFetch:
             return FetchResult(number, code, _NO_OFFSET, _NO_OFFSET, _NO_OFFSET, b"", [])
 
     def _admit(self, partition: Partition, asked: FetchPartition) -> None:
-        if not self.context.authorize(self.session, _READ, _TOPIC, partition.topic):
+        if not self._may_read(partition.topic):
             raise denied(self.session, _READ, partition.topic)
         if asked.current_leader_epoch != -1:
             partition.check_epoch(asked.current_leader_epoch)

@@ -87,6 +87,7 @@ def unit_ms(name: str) -> int:
 
 BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST, PASSWORD = ConfigType
 _COMPRESSIONS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+_SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _THROTTLED = r"\*|none|(\d+:\d+(,\d+:\d+)*)?"
 _ADDRESS_LIMITS = r"\s*([0-9A-Fa-f.:%\[\]]+:\d+\s*(,\s*[0-9A-Fa-f.:%\[\]]+:\d+\s*)*)?"
 EXPECTED = {
@@ -364,16 +365,26 @@ BROKER_SETTINGS: dict[str, Setting] = {
         _fixed("group.max.session.timeout.ms", INT, "1800000", "The largest session timeout of a classic member."),
         _fixed("group.max.size", INT, str(INT32_MAX), "How many members a classic group may have.", 1),
         _fixed("group.min.session.timeout.ms", INT, "6000", "The smallest session timeout of a classic member."),
+        _fixed("http.health.without.login", BOOLEAN, "true",
+               "Whether the HTTP port answers /health, /health/live and /health/ready without a log-in."),
         _fixed("http.hosts", LIST, "",
                "Host names that browsers may use for the HTTP port, besides those of this machine; * is any."),
         _fixed("http.listener", STRING, "127.0.0.1:8080",
                "The HTTP address, as HOST:PORT; port 0 takes a free port, and off disables HTTP."),
+        _fixed("http.metrics.without.login", BOOLEAN, "false",
+               "Whether the HTTP port answers /metrics without a log-in and without ACLs."),
+        Setting("http.security.protocol", STRING, "PLAINTEXT",
+                "The security protocol of the HTTP port: with TLS, with log-ins, with both or neither.",
+                choices=_SECURITY_PROTOCOLS, mode=Mode.READ_ONLY),
         _fixed("initial.broker.registration.timeout.ms", INT, "60000",
                "How long a broker tries to register before it gives up."),
         _fixed("inter.broker.listener.name", STRING, None, "The listener for traffic between brokers."),
         _fixed("leader.imbalance.check.interval.seconds", LONG, "300", "How often preferred leaders are restored.", 1),
         _fixed("line.listener", STRING, "127.0.0.1:9090",
                "The address of the line protocol, as HOST:PORT; port 0 takes a free port, and off disables it."),
+        Setting("line.security.protocol", STRING, "PLAINTEXT",
+                "The security protocol of the line protocol's port: with TLS, with log-ins, with both or neither.",
+                choices=_SECURITY_PROTOCOLS, mode=Mode.READ_ONLY),
         _fixed("log.cleaner.enable", BOOLEAN, "true", "Whether compacted logs are cleaned."),
         _fixed("log.dir", LIST, "./penstock-data", "The directory of the logs, if log.dirs is not set."),
         _inert("log.dir.failure.timeout.ms", LONG, "30000",

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from penstock.base.settings import BadSetting
-from penstock.server.config import DOORS, NodeConfig
+from penstock.server.config import NodeConfig
 
 if TYPE_CHECKING:
     from penstock.security.authorizer import Authorizer
@@ -13,12 +13,6 @@ def make_authorizer(config: NodeConfig) -> "Authorizer | None":
     """None if every client may do everything. It has no ACLs until the metadata log is read."""
     if not config.setting("authorizer.class.name"):
         return None
-    if config.doors:
-        settings = " and ".join(DOORS[door] for door in config.doors)
-        raise BadSetting(
-            f"authorizer.class.name is set, so {settings} must be off: requests of other doors than Kafka's are not "
-            "authorized yet"
-        )
     from penstock.security.authorizer import Authorizer  # noqa: PLC0415  # most nodes have none
 
     return Authorizer(

@@ -38,6 +38,15 @@ from penstock.server.config_sources import (
     from_flags,
     nearest,
 )
+from penstock.server.door_config import (
+    DOORS,
+    OFF,
+    check_doors,
+    door_protocols,
+    doors_text,
+    is_of_absent_door,
+    parse_doors,
+)
 from penstock.server.listener_config import (
     CONNECTION_RATE,
     ListenerSettings,
@@ -49,7 +58,6 @@ from penstock.server.peer_config import PeersSettings
 from penstock.server.sasl_config import (
     SaslConfig,
     bearer_tokens,
-    check_doors,
     is_sasl_override,
     parse_sasl,
     sasl_overrides,
@@ -64,11 +72,6 @@ KAFKA_DEFAULT = Endpoint("127.0.0.1", 9092)
 
 FIRST_USERS = "bootstrap.scram.users"
 """Also the flag --add-scram."""
-
-DOORS = {"http": "http.listener", "line": "line.listener"}
-"""The doors beside the Kafka port, and the settings of their addresses."""
-
-OFF = "off"
 
 NODE_ID_DEFAULT = 1
 
@@ -122,9 +125,9 @@ class NodeConfig:
     protocols: Mapping[str, str] = field(default_factory=dict)
     """By listener name, its security protocol; default: PLAINTEXT."""
     tls: Mapping[str, TlsConfig] = field(default_factory=dict)
-    """By name, the TLS settings of the listeners that have it."""
+    """By name, the TLS settings of the listeners that have it; those of doors are HTTP and LINE."""
     sasl: Mapping[str, SaslConfig] = field(default_factory=dict)
-    """By name, the listeners whose clients must log in."""
+    """By name, the listeners whose clients must log in; those of doors are HTTP and LINE."""
     to_brokers: ClientSecurity = field(default=NO_SECURITY)
     """How this node connects to other brokers."""
     to_controllers: ClientSecurity = field(default=NO_SECURITY)
@@ -169,7 +172,7 @@ class NodeConfig:
         doors = self.doors if doors is None else doors
         controllers = self.cluster.controllers if controllers is None else controllers
         everyone = {**listeners, **controllers}
-        settings = {**self.settings, "listeners": ln.listeners_text(everyone), **_doors_text(doors)}
+        settings = {**self.settings, "listeners": ln.listeners_text(everyone), **doors_text(doors)}
         return replace(
             self,
             listeners=MappingProxyType(dict(listeners)),
@@ -254,21 +257,25 @@ def config_of(
         entries, controller, everyone, protocols, NODE_ID_DEFAULT if node_id is None else node_id
     )
     listeners = _served(entries, everyone, cluster)
-    secured = {name: protocols[name] for name in (*listeners, *cluster.controllers)}
-    of_listeners = _of_listeners(overrides, protocols)
+    doors = parse_doors(entries, {"http": http, "line": line}, is_broker=cluster.is_broker)
+    at_doors = door_protocols(entries, doors, protocols)
+    known = {**protocols, **at_doors}
+    secured = {name: known[name] for name in (*listeners, *cluster.controllers, *at_doors)}
+    overrides = [each for each in overrides if not is_of_absent_door(each.name, known)]
+    of_sasl = [each for each in of_sasl if not is_of_absent_door(each.name, known)]
+    of_listeners = _of_listeners(overrides, known)
     tls = _tls(entries, of_listeners, secured)
     warnings += _without_audit(entries, cluster)
-    doors = _doors(entries, {"http": http, "line": line}, cluster)
-    own_of_sasl = sasl_overrides(of_sasl, protocols)
-    sasl = parse_sasl(entries, own_of_sasl, secured)
+    own_of_sasl = sasl_overrides(of_sasl, known, at_doors)
+    sasl = parse_sasl(entries, own_of_sasl, secured, at_doors, cluster.controllers)
     peers = PeersSettings(entries, of_listeners, own_of_sasl, protocols, cluster, sasl)
     to_brokers, to_controllers = peers.to_brokers(), peers.to_controllers()
     warnings += _without_tls(entries, [*tls, *(each for each in (to_brokers, to_controllers) if each.tls)])
     warnings += peers.warnings()
-    check_doors(sasl, doors)
+    warnings += check_doors(sasl, tls, doors, has_authorizer="authorizer.class.name" in entries)
     _reject_unsupported(entries, path)
     settings = {name: each.text.strip() for name, each in entries.items()}
-    settings |= {"listeners": ln.listeners_text(everyone), "log.dirs": path, **_doors_text(doors)}
+    settings |= {"listeners": ln.listeners_text(everyone), "log.dirs": path, **doors_text(doors)}
     settings.pop("log.dir", None)
     _check_together(settings)
     advertised = _advertised(entries, listeners)
@@ -503,48 +510,6 @@ def _served(
             f"inter.broker.listener.name is {among.text!r} ({among.where}), expected one of {', '.join(served)}"
         )
     return served
-
-
-def _doors(
-    entries: Mapping[str, ConfigEntry], flags: Mapping[str, str | None], cluster: ClusterConfig
-) -> dict[str, Endpoint]:
-    """Addresses of the other doors. A node that is only a controller has them off by default, and can serve health and
-    metrics over HTTP."""
-    doors: dict[str, Endpoint] = {}
-    for name, setting in DOORS.items():
-        entry, flag = entries.get(setting), flags[name]
-        default = BROKER_SETTINGS[setting].default or OFF
-        asked = flag if flag is not None else entry.text if entry is not None else OFF
-        if not cluster.is_broker and asked.strip().lower() == OFF:
-            continue
-        if not cluster.is_broker and name != "http":
-            raise BadSetting(
-                f"{setting} is {asked!r}, expected off: a node that is only a controller serves no clients"
-            )
-        if (
-            flag is not None
-            and entry is not None
-            and entry.rank == FLAG
-            and entry.text.strip() != flag.strip()
-        ):
-            raise BadSetting(
-                f"--{name} is {flag!r} and {setting} is {entry.text!r}, expected only one of them"
-            )
-        if flag is not None:
-            text, what = flag, f"--{name}"
-        elif entry is not None:
-            text, what = entry.text, f"{setting} ({entry.where})"
-        else:
-            text, what = default, setting
-        if text.strip().lower() != OFF:
-            doors[name] = ln.parse_address(text, what, int(default.rpartition(":")[2]), ", or off")
-    return doors
-
-
-def _doors_text(doors: Mapping[str, Endpoint]) -> dict[str, str]:
-    return {
-        setting: ln.address_text(doors[name]) if name in doors else OFF for name, setting in DOORS.items()
-    }
 
 
 def _advertised(entries: Mapping[str, ConfigEntry], served: Mapping[str, Endpoint]) -> dict[str, Endpoint]:

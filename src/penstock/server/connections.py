@@ -55,10 +55,10 @@ class LoginMemory:
     __slots__ = ("_held", "total")
 
     def __init__(self) -> None:
-        self._held: dict[Connection, int] = {}
+        self._held: dict[Client, int] = {}
         self.total = 0
 
-    def holds(self, connection: Connection, bytes_held: int) -> bool:
+    def holds(self, connection: "Client", bytes_held: int) -> bool:
         total = self.total + bytes_held - self._held.get(connection, 0)
         if bytes_held and total > LOGIN_BYTES_MAX:
             return False

@@ -15,10 +15,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol, cast
 
 from penstock.base.client_memory import MOVES, UNCOUNTED_BYTES
+from penstock.handlers.sasl import LOGIN_MS_MAX
+from penstock.handlers.support.context import Session
 from penstock.server.loop_tick import LoopTick
 from penstock.server.process import give_back_freed_memory
 
 if TYPE_CHECKING:
+    from penstock.gateway.shared.door_logins import DoorLogins
     from penstock.gateway.shared.gateway import Gateway
     from penstock.gateway.shared.wire import Conversation, ProtocolServer
     from penstock.handlers.support.context import Context
@@ -53,6 +56,9 @@ class DoorNode(Protocol):
     def open_gateway(self) -> "Gateway":
         """The gateway of a broker, started."""
 
+    def door_logins(self, name: str) -> "DoorLogins | None":
+        """What the clients of a door log in with; None if they need not."""
+
 
 MakeDoor = Callable[[DoorNode], "ProtocolServer"]
 
@@ -71,7 +77,7 @@ def _load_operations() -> MakeDoor:
     from penstock.gateway.http.server import HttpServer  # noqa: PLC0415
 
     router = Router(operations.ROUTES)
-    return lambda node: HttpServer(node, router, give_back_freed_memory)
+    return lambda node: HttpServer(node, router, give_back_freed_memory, node.door_logins(HTTP))
 
 
 def _load_http() -> MakeDoor:
@@ -80,17 +86,21 @@ def _load_http() -> MakeDoor:
     from penstock.gateway.http.server import HttpServer  # noqa: PLC0415  # loaded on a thread, after the start
 
     router = Router((*all_routes(), *FRONT))
-    return lambda node: HttpServer(node.open_gateway(), router, give_back_freed_memory)
+    return lambda node: HttpServer(
+        node.open_gateway(), router, give_back_freed_memory, node.door_logins(HTTP)
+    )
 
 
 def _load_line() -> MakeDoor:
     from penstock.gateway.line.conversation import LineServer  # noqa: PLC0415
 
-    return lambda node: LineServer(node.open_gateway())
+    return lambda node: LineServer(node.open_gateway(), node.door_logins(LINE))
 
 
 class DoorConnection(asyncio.BufferedProtocol):
-    """A `Wire`."""
+    """A `Wire`. Beneath it may be TLS (`server/tls.py`)."""
+
+    session: Session
 
     __slots__ = (
         "_conversation",
@@ -105,6 +115,7 @@ class DoorConnection(asyncio.BufferedProtocol):
         "_out",
         "_out_bytes",
         "_owner",
+        "_received_ns",
         "_tick",
         "_transport",
         "_unfinished",
@@ -113,7 +124,9 @@ class DoorConnection(asyncio.BufferedProtocol):
         "_written_bytes",
         "door",
         "is_local",
+        "listener",
         "peer",
+        "session",
     )
 
     def __init__(
@@ -121,6 +134,8 @@ class DoorConnection(asyncio.BufferedProtocol):
     ) -> None:
         """`name` is the door's name in the metrics."""
         self.door = name
+        self.listener = name.upper()
+        """Its name among listeners."""
         self._tick = tick
         self._door = door
         self._owner = owner
@@ -144,6 +159,8 @@ class DoorConnection(asyncio.BufferedProtocol):
         self._is_stopped = False
         """Receiving is paused."""
         self._idle_looks = 0
+        self._received_ns = tick.clock_ns()
+        """When something was last received."""
         self._unfinished: int | None = None
         """`Conversation.unfinished` at the last check."""
         self._unfinished_since_ns = 0
@@ -160,6 +177,7 @@ class DoorConnection(asyncio.BufferedProtocol):
         self.peer = f"{peer[0]}:{peer[1]}" if peer else "?"
         dialled = transport.get_extra_info("sockname")
         self.is_local = bool(dialled) and _is_loopback(dialled[0])
+        self.session = Session("", 0, self.peer, self.listener)
         with suppress(OSError):  # the client may be gone
             transport.get_extra_info("socket").setsockopt(
                 socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES_MAX
@@ -175,6 +193,7 @@ class DoorConnection(asyncio.BufferedProtocol):
         self._transport = None
         self._out = []
         self._tick.memory.keeps(self, 0)
+        self.holds_before_login(0)
         conversation, self._conversation = self._conversation, None
         if conversation is not None:
             self._guard(conversation.ended)
@@ -191,7 +210,7 @@ class DoorConnection(asyncio.BufferedProtocol):
         if conversation is None or self._is_closing:
             return
         clock_ns = self._tick.clock_ns
-        began_ns = clock_ns()
+        began_ns = self._received_ns = clock_ns()
         try:
             conversation.received(self._tick.keep(nbytes))
         except Exception:
@@ -202,6 +221,8 @@ class DoorConnection(asyncio.BufferedProtocol):
         conversation = self._conversation
         if conversation is None or self._is_closing:
             return False
+        if self._is_finished:  # with TLS, its end and that of the connection
+            return True
         self._is_finished = True
         self._guard(conversation.finished)
         self._close_if_finished()
@@ -274,6 +295,11 @@ class DoorConnection(asyncio.BufferedProtocol):
             transport = self._transport
             if transport is not None and not self._is_finished and not transport.is_closing():
                 transport.resume_reading()
+
+    def holds_before_login(self, count: int) -> None:
+        if not self._owner.login_memory.holds(self, count):
+            logger.debug("connection from %s closed: no room for clients that have not logged in", self.peer)
+            self.abort()
 
     # -- sending ---------------------------------------------------------------------------------------
 
@@ -348,6 +374,14 @@ class DoorConnection(asyncio.BufferedProtocol):
         """Give up on a partial request that takes too long."""
         conversation = self._conversation
         if conversation is None or self._is_closing:
+            return
+        if (
+            conversation.is_guest
+            and conversation.is_idle
+            and now_ns - self._received_ns >= LOGIN_MS_MAX * 1_000_000
+        ):
+            logger.debug("connection from %s closed: it did not log in", self.peer)
+            self.close()
             return
         unfinished = conversation.unfinished
         if unfinished is None or unfinished != self._unfinished:

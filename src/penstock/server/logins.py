@@ -1,8 +1,10 @@
-"""Makes the SASL listeners of a node. Imported only by nodes that have one, since it loads what checks passwords."""
+"""Makes the log-ins of a node's SASL listeners and doors. Imported only by nodes
+that have one, since it loads what checks passwords."""
 
 import os
 from base64 import b64encode
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from penstock.handlers.sasl import SaslListener
 from penstock.handlers.support.context import Context
@@ -20,30 +22,58 @@ from penstock.security.sasl.unknown_users import UnknownUsers
 from penstock.server.oauth_config import OAuthConfig
 from penstock.server.sasl_config import OAUTHBEARER, SCRAMS, SaslConfig
 
+if TYPE_CHECKING:
+    from penstock.gateway.shared.door_logins import DoorLogins
+
 NONCE_BYTES = 24
 
 
-def make_sasl_listeners(
-    sasl: Mapping[str, SaslConfig],
-    context: Context,
-    validator: Callable[[OAuthConfig], TokenValidator],
-    failed_delay_ms: int,
-) -> dict[str, SaslListener]:
-    latest, users = LatestMetadata(context), MetadataUsers(context)
-    return {
-        name: SaslListener(
-            context,
+class Logins:
+    """All listeners of a node share their users and the question for the controller's latest metadata."""
+
+    def __init__(
+        self,
+        sasl: Mapping[str, SaslConfig],
+        context: Context,
+        validator: Callable[[OAuthConfig], TokenValidator],
+        failed_delay_ms: int,
+    ) -> None:
+        """`sasl` has the listeners and doors whose clients must log in."""
+        self._sasl = sasl
+        self._context = context
+        self._validator = validator
+        self._failed_delay_ms = failed_delay_ms
+        self._latest, self._users = LatestMetadata(context), MetadataUsers(context)
+
+    def listener(self, name: str) -> SaslListener:
+        config = self._sasl[name]
+        return SaslListener(
+            self._context,
             {
-                mechanism: _exchange_maker(mechanism, config, context, users, validator)
+                mechanism: _exchange_maker(mechanism, config, self._context, self._users, self._validator)
                 for mechanism in config.mechanisms
             },
             receive_bytes_max=config.receive_bytes_max,
-            failed_delay_ms=failed_delay_ms,
+            failed_delay_ms=self._failed_delay_ms,
             session_ms=config.session_ms,
-            reached_latest=latest.reached,
+            reached_latest=self._latest.reached,
         )
-        for name, config in sasl.items()
-    }
+
+    def door(self, name: str) -> "DoorLogins":
+        from penstock.gateway.shared.door_logins import DoorLogins  # noqa: PLC0415  # loaded with the doors
+
+        config = self._sasl[name]
+        return DoorLogins(
+            self._context,
+            plain=config.plain_users,
+            scrams=[SCRAMS[each] for each in config.mechanisms if each in SCRAMS],
+            users=self._users,
+            tokens=None if config.oauth is None else self._validator(config.oauth),
+            reached_latest=self._latest.reached,
+            failed_delay_ms=self._failed_delay_ms,
+            session_ms=config.session_ms,
+            secret=os.urandom(32),
+        )
 
 
 def _exchange_maker(

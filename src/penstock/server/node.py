@@ -58,9 +58,11 @@ from penstock.replica.checkpointing import LastCheckpoints
 from penstock.replica.housekeeping import Housekeeping
 from penstock.server.authorization import make_authorizer
 from penstock.server.config import NODE_ID_DEFAULT, NodeConfig
+from penstock.server.connection import Connection
 from penstock.server.connection import Dispatcher as RequestDispatcher
 from penstock.server.connections import Connections
 from penstock.server.control_plane import ControlPlane
+from penstock.server.door_config import listener_of
 from penstock.server.doors import DoorConnection, MakeDoor, load
 from penstock.server.listeners import PLAINTEXT, PROTOCOL_NUMBERS
 from penstock.server.loop_tick import LoopTick
@@ -72,6 +74,7 @@ from penstock.vfs import Vfs
 if TYPE_CHECKING:
     from penstock.client.security import ClientSecurity
     from penstock.gateway.idempotency import IdempotencyKeys
+    from penstock.gateway.shared.door_logins import DoorLogins
     from penstock.gateway.shared.gateway import Gateway
     from penstock.gateway.shared.wire import ProtocolServer
     from penstock.handlers.sasl import SaslListener
@@ -79,6 +82,7 @@ if TYPE_CHECKING:
     from penstock.security.client_quotas import ClientQuotas
     from penstock.server.audit import NodeAudit
     from penstock.server.connection_rates import ConnectionRates
+    from penstock.server.logins import Logins
     from penstock.server.oauth import TokenValidators
     from penstock.server.oauth_config import OAuthConfig
     from penstock.server.peer_security import PeerSecurity
@@ -91,6 +95,8 @@ class Node:
     """A `QuorumListener`: the quorum publishes committed metadata to it."""
 
     directory: LogDirectory
+    http_schemes: tuple[str, ...] = ()
+    """Of a node without a gateway, as `Gateway.http_schemes`."""
     context: Context
     quorum: MetadataQuorum
 
@@ -164,6 +170,8 @@ class Node:
     def _serve_controllers(self) -> None:
         if not self._is_stopping:
             self._connections.start()
+            if self._tls is not None:
+                self._tls.start()
             logger.info(
                 "node %d is a controller of cluster %s",
                 self.context.node_id,
@@ -337,12 +345,19 @@ class Node:
 
     def _sasl_listeners(self) -> "Mapping[str, SaslListener]":
         """The listeners whose clients must log in."""
-        if not self._config.sasl:
-            return {}
-        from penstock.server.logins import make_sasl_listeners  # noqa: PLC0415  # loads what checks passwords
+        return {name: self._logins.listener(name) for name in self._config.sasl if not self._is_door(name)}
+
+    def _is_door(self, listener: str) -> bool:
+        """Whether settings of this listener are those of a door. A listener of Kafka's may have the same name."""
+        config = self._config
+        return listener not in config.listeners and listener not in config.cluster.controllers
+
+    @cached_property
+    def _logins(self) -> "Logins":
+        from penstock.server.logins import Logins  # noqa: PLC0415  # loads what checks passwords
 
         delay_ms = self._config.number("connection.failed.authentication.delay.ms")
-        return make_sasl_listeners(self._config.sasl, self.context, self.token_validator, delay_ms)
+        return Logins(self._config.sasl, self.context, self.token_validator, delay_ms)
 
     def token_validator(self, config: "OAuthConfig") -> "TokenValidator":
         """Validates bearer tokens. Listeners with the same keys share a validator."""
@@ -576,8 +591,10 @@ class Node:
 
     def connection(self, listener: str) -> asyncio.BufferedProtocol:
         """The protocol of a client that has just connected."""
-        connection = self._connections.accept(listener)
-        if self._tls is not None and listener in self._tls:
+        return self._with_tls(self._connections.accept(listener))
+
+    def _with_tls(self, connection: Connection | DoorConnection) -> asyncio.BufferedProtocol:
+        if self._tls is not None and connection.listener in self._tls:
             return self._tls.wrap(connection)
         return connection
 
@@ -618,9 +635,15 @@ class Node:
             self.gateway.start()
         return self.gateway
 
-    def door(self, name: str) -> DoorConnection:
+    def door_logins(self, name: str) -> "DoorLogins | None":
+        listener = listener_of(name)
+        is_secured = listener in self._config.sasl and self._is_door(listener)
+        return self._logins.door(listener) if is_secured else None
+
+    def door(self, name: str) -> asyncio.BufferedProtocol:
         """The protocol of a client that has just connected at a door."""
-        return self._connections.accept_at(self._doors[name], name)
+        connection = self._connections.accept_at(self._doors[name], name)
+        return self._with_tls(connection) if self._is_door(connection.listener) else connection
 
     # -- stopping --------------------------------------------------------------------------------------
 

@@ -9,13 +9,12 @@ case, may follow. No error shows any part of a `sasl.jaas.config`.
 """
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
 from penstock.base.settings import BadSetting
-from penstock.handlers.support.context import Endpoint
 from penstock.metadata.config_table import BROKER_SETTINGS
 from penstock.metadata.configs import validate_static
 from penstock.metadata.scram import ScramMechanism
@@ -45,8 +44,6 @@ MECHANISMS: Final = (PLAIN, *SCRAMS, OAUTHBEARER)
 
 _MODULES: Final = {PLAIN: PLAIN_MODULE, **dict.fromkeys(SCRAMS, SCRAM_MODULE), OAUTHBEARER: OAUTH_MODULE}
 
-_LOOPBACK: Final = ("localhost", "::1")
-
 
 @dataclass(frozen=True, slots=True)
 class SaslConfig:
@@ -70,10 +67,10 @@ def is_sasl_override(name: str) -> bool:
 
 
 def sasl_overrides(
-    overrides: Iterable[ConfigEntry], protocols: Mapping[str, str]
+    overrides: Iterable[ConfigEntry], protocols: Mapping[str, str], doors: Collection[str] = ()
 ) -> dict[str, dict[str, ConfigEntry]]:
     """Settings of single listeners, by listener and by the rest of the setting's name. `protocols` has all listeners
-    of this node and those of controllers that it connects to."""
+    of this node, its `doors`, and those of controllers that it connects to."""
     names = {name.lower(): name for name in protocols}
     own: dict[str, dict[str, ConfigEntry]] = {name: {} for name in protocols}
     for entry in overrides:
@@ -90,7 +87,11 @@ def sasl_overrides(
         if not protocols[name].startswith("SASL_"):
             raise BadSetting(
                 f"{entry.name} ({entry.where}) is of a listener with the protocol {protocols[name]}, expected "
-                f"{name}:SASL_PLAINTEXT or SASL_SSL in listener.security.protocol.map"
+                + (
+                    f"{name.lower()}.security.protocol=SASL_SSL or SASL_PLAINTEXT"
+                    if name in doors
+                    else f"{name}:SASL_PLAINTEXT or SASL_SSL in listener.security.protocol.map"
+                )
             )
         setting = setting.lower()
         if setting not in own[name] or own[name][setting].rank <= entry.rank:
@@ -102,13 +103,24 @@ def parse_sasl(
     entries: Mapping[str, ConfigEntry],
     own: Mapping[str, Mapping[str, ConfigEntry]],
     protocols: Mapping[str, str],
+    doors: Collection[str] = (),
+    of_controllers: Collection[str] = (),
 ) -> dict[str, SaslConfig]:
-    """The SASL listeners. `own` has settings of single listeners, `protocols` this node's listeners."""
-    return {
-        name: _listener(name, entries, own[name])
-        for name, protocol in protocols.items()
-        if protocol.startswith("SASL_")
-    }
+    """The SASL listeners. `own` has settings of single listeners, `protocols` this node's listeners and doors. A door
+    without users of PLAIN has those of the brokers' listener that has some."""
+    found: dict[str, SaslConfig] = {}
+    of_brokers: list[PlainUsers] = []
+    for name, protocol in protocols.items():
+        if not protocol.startswith("SASL_"):
+            continue
+        found[name] = _listener(name, entries, own[name], of_brokers if name in doors else ())
+        if (
+            name not in doors
+            and name not in of_controllers
+            and (users := found[name].plain_users) is not None
+        ):
+            of_brokers.append(users)
+    return found
 
 
 def _is_known(setting: str) -> bool:
@@ -125,7 +137,13 @@ def _is_oauth(setting: str) -> bool:
     return setting.startswith(PREFIX) and setting in BROKER_SETTINGS
 
 
-def _listener(name: str, entries: Mapping[str, ConfigEntry], own: Mapping[str, ConfigEntry]) -> SaslConfig:
+def _listener(
+    name: str,
+    entries: Mapping[str, ConfigEntry],
+    own: Mapping[str, ConfigEntry],
+    others: Sequence[PlainUsers],
+) -> SaslConfig:
+    """`others` are PLAIN's users of other listeners, for a door without its own."""
     entry = own.get(ENABLED) or entries.get(ENABLED)
     text = entry.text if entry is not None else BROKER_SETTINGS[ENABLED].default or ""
     where = f" ({entry.where})" if entry is not None else ", its default,"
@@ -143,12 +161,15 @@ def _listener(name: str, entries: Mapping[str, ConfigEntry], own: Mapping[str, C
     }
     users = oauth = None
     if PLAIN in mechanisms:
-        if PLAIN not in modules:
+        if PLAIN in modules:
+            users = PlainUsers(_passwords(*modules[PLAIN]), os.urandom(32))
+        elif len(others) == 1:
+            users = others[0]
+        else:
             raise BadSetting(
                 f"listener {name} has the mechanism PLAIN without users, expected them in "
                 f"{LISTENER_PREFIX}{name.lower()}.plain.{JAAS_CONFIG}"
             )
-        users = PlainUsers(_passwords(*modules[PLAIN]), os.urandom(32))
     if OAUTHBEARER in mechanisms:
         oauth = _oauth(f"listener {name}", modules.get(OAUTHBEARER), entries, own)
     session_ms = {each: int(_found(SESSION, each, entries, own)[0] or 0) for each in mechanisms}
@@ -204,13 +225,3 @@ def _found(
     except BadSetting as error:
         raise BadSetting(f"{error} ({entry.name}, {entry.where})") from error
     return entry.text.strip(), f"{entry.name} ({entry.where})"
-
-
-def check_doors(sasl: Mapping[str, SaslConfig], doors: Mapping[str, Endpoint]) -> None:
-    """Reject doors that let others than this machine's users to the data without a log-in."""
-    for name, at in doors.items():
-        if sasl and not (at.host in _LOOPBACK or at.host.startswith("127.")):
-            raise BadSetting(
-                f"{name}.listener is at {ln.address_text(at)} and a listener has SASL, expected a loopback address or "
-                f"off: the {name} door does not ask for a log-in yet"
-            )

@@ -1,4 +1,4 @@
-"""TLS beneath a Kafka connection: decrypts what is received, encrypts what is sent, and nothing else.
+"""TLS beneath a connection, of Kafka or of a door: decrypts what is received, encrypts what is sent, and nothing else.
 
     socket --> TlsConnection.buffer_updated --> decrypt --> Connection.buffer_updated
     socket <-- transport.writelines <---------- encrypt <-- Connection: transport.writelines
@@ -77,6 +77,10 @@ _REASONS: Final = {
     "UNSUPPORTED_PROTOCOL": "the client has no version of TLS in ssl.enabled.protocols",
     "NO_SHARED_CIPHER": "the client and this node have no cipher suite in common",
 }
+
+_NEEDED_BY_KAFKA: Final = "security.protocol=SSL or SASL_SSL"
+_NEEDED: Final = {"HTTP": "https://", "LINE": "TLS, such as `openssl s_client` or `ncat --ssl`"}
+"""What a client without TLS lacks, by the listener."""
 
 
 class TlsListeners:
@@ -394,7 +398,9 @@ class TlsConnection(asyncio.BufferedProtocol):
 
     def _reason(self, error: ssl.SSLError) -> str:
         if self._is_plain:
-            return "the client does not use TLS; it needs security.protocol=SSL or SASL_SSL"
+            return (
+                f"the client does not use TLS; it needs {_NEEDED.get(self._listener.name, _NEEDED_BY_KAFKA)}"
+            )
         if isinstance(error, ssl.SSLCertVerificationError):
             return f"the client's certificate is not valid: {error.verify_message}"
         reason = error.reason or "unknown reason"

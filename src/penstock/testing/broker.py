@@ -148,7 +148,8 @@ class Broker:
     @property
     def http_url(self) -> str:
         """URL of JSON over HTTP, such as http://127.0.0.1:41234, without a trailing slash."""
-        return f"http://{HOST}:{self._port_of('http')}"
+        scheme = "https" if self.settings.get("http.security.protocol", "").endswith("SSL") else "http"
+        return f"{scheme}://{HOST}:{self._port_of('http')}"
 
     @property
     def line_port(self) -> int:

@@ -15,6 +15,7 @@ from penstock.base.metrics import Metrics
 from penstock.gateway.http.protocol.messages import Route
 from penstock.gateway.http.protocol.routing import Router
 from penstock.gateway.http.server import HttpServer
+from penstock.handlers.support.context import Session
 from penstock.metadata.configs import BrokerSettings
 from penstock.metadata.image import EMPTY
 
@@ -24,6 +25,8 @@ class StillWire:
 
     def __init__(self) -> None:
         self.peer = "10.0.0.1:4711"
+        self.session = Session("", 0, self.peer, "HTTP")
+        self.held_before_login = 0
         self.is_local = True
         self.is_full = False
         self.sent = bytearray()
@@ -36,6 +39,9 @@ class StillWire:
 
     def close(self) -> None:
         self.is_closed = True
+
+    def holds_before_login(self, count: int) -> None:
+        self.held_before_login = count
 
     def stop_reading(self) -> None:
         assert self.is_reading, "it does not read already"
@@ -54,6 +60,7 @@ class SmallContext:
         self.image = EMPTY
         self.settings = BrokerSettings(1, settings)
         self.metrics = Metrics()
+        self.authorizer = None
 
 
 class SmallGateway:

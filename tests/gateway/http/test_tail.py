@@ -277,7 +277,7 @@ def test_silence_is_broken_by_comments_and_by_nothing_else() -> None:
     context = node.node.context
     gateway = Gateway(context, context.replicas.directory, context.replicas.directory.vfs)
     created = RunningSteps(
-        ensure_topic(context, "quiet"),
+        ensure_topic(context, Session("", 0, "peer:1"), "quiet"),
         lambda _: None,
         lambda error: pytest.fail(f"the topic was not created: {error}"),
     )

@@ -11,6 +11,7 @@ from tests.nodes import StillNode
 
 from penstock.gateway.line.conversation import LineServer
 from penstock.gateway.shared.gateway import Gateway
+from penstock.handlers.support.context import Session
 
 
 def gateway_of(node: StillNode) -> Gateway:
@@ -22,6 +23,8 @@ class StillWire:
     is_local = True
 
     def __init__(self) -> None:
+        self.session = Session("", 0, self.peer, "LINE")
+        self.held_before_login = 0
         self.sent = bytearray()
         self.is_full = False
         self.is_closed = False
@@ -33,6 +36,9 @@ class StillWire:
 
     def close(self) -> None:
         self.is_closed = True
+
+    def holds_before_login(self, count: int) -> None:
+        self.held_before_login = count
 
     def stop_reading(self) -> None:
         assert self.is_reading

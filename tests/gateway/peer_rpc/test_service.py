@@ -73,7 +73,7 @@ class Pair:
         raise AssertionError("no answer came")
 
     def topic(self, name: str = "orders") -> Any:
-        return self.do(ensure_topic(self.there.node.context, name))
+        return self.do(ensure_topic(self.there.node.context, SESSION, name))
 
 
 @pytest.fixture

@@ -146,7 +146,7 @@ def test_a_topic_is_shown_as_its_log_is(node: StillNode, explorer: Explorer) -> 
     run(node, explorer.produce(SESSION, 10_000))
     context = node.node.context
 
-    view = run(node, view_anywhere(context, DEMO, ALL))
+    view = run(node, view_anywhere(context, SESSION, DEMO, ALL))
 
     assert (view.segment_bytes, view.retention_ms, view.min_insync_replicas) == (100_000, 604_800_000, 1)
     assert view.segments == sum(len(log.segments) for log in logs(node))
@@ -172,7 +172,7 @@ def test_as_much_is_shown_as_was_asked_for(node: StillNode, explorer: Explorer) 
     run(node, explorer.setup(SESSION))
     run(node, explorer.produce(SESSION, 10_000))
 
-    view = run(node, view_anywhere(node.node.context, DEMO, ViewLimits(2, 1, partition=1)))
+    view = run(node, view_anywhere(node.node.context, SESSION, DEMO, ViewLimits(2, 1, partition=1)))
 
     [shown] = view.partitions
     assert shown.partition == 1
@@ -186,17 +186,17 @@ def test_as_much_is_shown_as_was_asked_for(node: StillNode, explorer: Explorer) 
 
 def test_what_is_not_there_is_named(node: StillNode, explorer: Explorer) -> None:
     with pytest.raises(KafkaError, match="no such topic: 'nothing'"):
-        run(node, view_anywhere(node.node.context, "nothing", ALL))
+        run(node, view_anywhere(node.node.context, SESSION, "nothing", ALL))
     run(node, explorer.setup(SESSION))
     with pytest.raises(KafkaError, match="has no partition 3, only 0 to 2"):
-        run(node, view_anywhere(node.node.context, DEMO, ViewLimits(1, 1, partition=3)))
+        run(node, view_anywhere(node.node.context, SESSION, DEMO, ViewLimits(1, 1, partition=3)))
 
 
 def test_a_segment_that_goes_while_it_is_looked_at_is_left_out(node: StillNode, explorer: Explorer) -> None:
     run(node, explorer.setup(SESSION))
     run(node, explorer.produce(SESSION, 10_000))
     before = len(logs(node)[0].segments)
-    _, ends = begin(view_anywhere(node.node.context, DEMO, ViewLimits(1_000, 3, partition=0)))
+    _, ends = begin(view_anywhere(node.node.context, SESSION, DEMO, ViewLimits(1_000, 3, partition=0)))
     leaving = logs(node)[0].segments[0]
     leaving.gone = True
     leaving.forget_files()

@@ -5,9 +5,8 @@ from typing import Any
 import msgspec
 
 from penstock.gateway.http.protocol.messages import Request, Response, Routes, json
-from penstock.gateway.shared.controller_call import allow
+from penstock.gateway.shared.access import DESCRIBE_CLUSTER, Rule
 from penstock.handlers.support.context import Context
-from penstock.metadata.acls import AclResourceType, Operation
 
 ROUTES = Routes("cluster")
 
@@ -40,11 +39,14 @@ class ClusterDescription(msgspec.Struct):
 
 
 @ROUTES.add(
-    "GET", "/cluster", "The cluster id, the brokers and the active controller.", answer=ClusterDescription
+    "GET",
+    "/cluster",
+    "The cluster id, the brokers and the active controller.",
+    answer=ClusterDescription,
+    rule=Rule((DESCRIBE_CLUSTER,)),
 )
-def _describe(gateway: Any, request: Request) -> Response:
+def _describe(gateway: Any, _: Request) -> Response:
     context: Context = gateway.context
-    allow(context, request.session, Operation.DESCRIBE, AclResourceType.CLUSTER)
     leader = context.quorum.leader_id
     brokers = []
     for broker_id, broker in sorted(context.image.brokers.items()):

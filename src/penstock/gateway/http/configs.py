@@ -15,10 +15,11 @@ from penstock.gateway.http.protocol.settings_json import (
     texts,
 )
 from penstock.gateway.http.topics import check_settings
-from penstock.gateway.shared.controller_call import allow, check, decide
+from penstock.gateway.shared.access import CLUSTER, TOPIC, Need, Rule
+from penstock.gateway.shared.controller_call import check, decide
 from penstock.gateway.shared.log_inspection import SOURCES
 from penstock.handlers.support.context import Context
-from penstock.metadata.acls import AclResourceType, Operation
+from penstock.metadata.acls import Operation
 from penstock.metadata.configs import Described, Source, describe
 from penstock.metadata.controller.requests import ConfigChange, ConfigOp, IncrementalAlterConfigs
 from penstock.metadata.image import ALL_BROKERS, Resource, ResourceType
@@ -69,14 +70,16 @@ def _settings(context: Context, resource: Resource) -> Response:
     return json(ConfigList([_shown(each) for each in describe(resource, context.image, context.settings)]))
 
 
-def _change(context: Context, resource: Resource, changes: Mapping[str, Any], replicas: int) -> Steps[None]:
+def _change(
+    request: Request, context: Context, resource: Resource, changes: Mapping[str, Any], replicas: int
+) -> Steps[None]:
     values = texts(resource, changes)
     check_in_sync("the cluster" if resource == ALL_BROKERS else "the topic", values, replicas)
     wanted = tuple(
         ConfigChange(name, ConfigOp.DELETE) if value is None else ConfigChange(name, ConfigOp.SET, value)
         for name, value in values.items()
     )
-    results = yield from decide(context, IncrementalAlterConfigs({resource: wanted}))
+    results = yield from decide(context, IncrementalAlterConfigs({resource: wanted}), request.session)
     check_settings(results[resource])
     check(results[resource], "the configs could not be changed")
 
@@ -87,10 +90,11 @@ def _change(context: Context, resource: Resource, changes: Mapping[str, Any], re
     "All configs of a topic, with the source of each value.",
     answer=ConfigList,
     errors=(404,),
+    rule=Rule((Need(Operation.DESCRIBE_CONFIGS, TOPIC, "topic"),)),
 )
 def _of_topic(gateway: Any, request: Request) -> Response:
     context: Context = gateway.context
-    topic = topic_in(context, request, Operation.DESCRIBE_CONFIGS)
+    topic = topic_in(context, request)
     return _settings(context, Resource(ResourceType.TOPIC, topic.name))
 
 
@@ -101,21 +105,25 @@ def _of_topic(gateway: Any, request: Request) -> Response:
     body=AlterTopicConfigsRequest,
     answer=ConfigList,
     errors=(404, 409),
+    rule=Rule((Need(Operation.ALTER_CONFIGS, TOPIC, "topic"),)),
 )
 def _change_topic(gateway: Any, request: Request) -> Steps[Response]:
     context: Context = gateway.context
-    topic = topic_in(context, request, Operation.ALTER_CONFIGS)
+    topic = topic_in(context, request)
     resource = Resource(ResourceType.TOPIC, topic.name)
-    yield from _change(context, resource, request.body.configs, len(topic.partitions[0].replicas))
+    yield from _change(request, context, resource, request.body.configs, len(topic.partitions[0].replicas))
     return _settings(context, resource)
 
 
 @ROUTES.add(
-    "GET", "/cluster/configs", "All configs of this broker, with the source of each value.", answer=ConfigList
+    "GET",
+    "/cluster/configs",
+    "All configs of this broker, with the source of each value.",
+    answer=ConfigList,
+    rule=Rule((Need(Operation.DESCRIBE_CONFIGS, CLUSTER),)),
 )
-def _of_broker(gateway: Any, request: Request) -> Response:
+def _of_broker(gateway: Any, _: Request) -> Response:
     context: Context = gateway.context
-    allow(context, request.session, Operation.DESCRIBE_CONFIGS, AclResourceType.CLUSTER)
     return _settings(context, Resource(ResourceType.BROKER, str(context.node_id)))
 
 
@@ -126,9 +134,9 @@ def _of_broker(gateway: Any, request: Request) -> Response:
     body=AlterBrokerConfigsRequest,
     answer=ConfigList,
     errors=(409,),
+    rule=Rule((Need(Operation.ALTER_CONFIGS, CLUSTER),)),
 )
 def _change_brokers(gateway: Any, request: Request) -> Steps[Response]:
     context: Context = gateway.context
-    allow(context, request.session, Operation.ALTER_CONFIGS, AclResourceType.CLUSTER)
-    yield from _change(context, ALL_BROKERS, request.body.configs, len(context.image.brokers))
+    yield from _change(request, context, ALL_BROKERS, request.body.configs, len(context.image.brokers))
     return _of_broker(gateway, request)

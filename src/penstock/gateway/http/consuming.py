@@ -14,6 +14,8 @@ from penstock.gateway.membership import consume_anywhere
 from penstock.gateway.membership.http_members import SESSION_MS
 from penstock.gateway.peer_rpc.coordinators import at_coordinator
 from penstock.gateway.peer_rpc.messages import Commit, Consume, Join, Leave
+from penstock.gateway.shared.access import GROUP, TOPIC, Need, Rule
+from penstock.metadata.acls import Operation
 from penstock.metadata.controller.topics import NAME_LENGTH_MAX
 from penstock.records import Record
 
@@ -40,6 +42,10 @@ _GROUP = _name("group", "Id of the consumer group.")
 _CONSUMER = _name("consumer", "Name of the consumer. Calls with the same name come from the same member.")
 _TOPIC = _name("topic", "Name of the topic.")._replace(max=NAME_LENGTH_MAX, pattern=TOPIC_NAME)
 _PARTITION = Query("partition", int, "Number of the partition.", is_required=True, min=0, max=PARTITION_MAX)
+
+
+_READ_GROUP = Need(Operation.READ, GROUP, "group")
+_READ_TOPIC = Need(Operation.READ, TOPIC, "topic")
 
 
 class JoinResponse(msgspec.Struct):
@@ -107,6 +113,7 @@ class CommitResponse(msgspec.Struct):
     ),
     answer=JoinResponse,
     errors=(404, 409),
+    rule=Rule((_READ_GROUP, _READ_TOPIC), creates=True),
 )
 def _join(gateway: Any, request: Request) -> Steps[Response]:
     query = request.query
@@ -126,6 +133,7 @@ def _join(gateway: Any, request: Request) -> Steps[Response]:
     query=(_GROUP, _CONSUMER),
     answer=LeaveResponse,
     errors=(404, 409),
+    rule=Rule((_READ_GROUP,)),
 )
 def _leave(gateway: Any, request: Request) -> Steps[Response]:
     asked = Leave(request.query["group"], request.query["consumer"])
@@ -158,6 +166,7 @@ def _leave(gateway: Any, request: Request) -> Steps[Response]:
     ),
     answer=ConsumeResponse,
     errors=(404, 409),
+    rule=Rule((_READ_GROUP, _READ_TOPIC)),
 )
 def _consume(gateway: Any, request: Request) -> Steps[Response]:
     query = request.query
@@ -207,6 +216,7 @@ def _text(key: str) -> str:
     ),
     answer=CommitResponse,
     errors=(404, 409),
+    rule=Rule((_READ_GROUP, _READ_TOPIC)),
 )
 def _commit(gateway: Any, request: Request) -> Steps[Response]:
     query = request.query

@@ -9,8 +9,8 @@ from penstock.gateway.http.protocol.messages import Answer, Query, Request, Resp
 from penstock.gateway.http.protocol.parameters import PARTITION_MAX
 from penstock.gateway.peer_rpc.client import peer_rpc_of
 from penstock.gateway.peer_rpc.messages import View
-from penstock.gateway.shared.controller_call import allow
-from penstock.gateway.shared.explorer import RECORDS_MAX, DemoProduced, DemoSetup
+from penstock.gateway.shared.access import DESCRIBE_CLUSTER, TOPIC, Need, Rule
+from penstock.gateway.shared.explorer import DEMO, RECORDS_MAX, DemoProduced, DemoSetup
 from penstock.gateway.shared.log_inspection import (
     ClusterView,
     PartitionView,
@@ -21,8 +21,8 @@ from penstock.gateway.shared.log_inspection import (
     whole_view,
 )
 from penstock.gateway.shared.topics import find_topic
-from penstock.handlers.support.context import Context
-from penstock.metadata.acls import AclResourceType, Operation
+from penstock.handlers.support.context import Context, Session
+from penstock.metadata.acls import Operation
 
 if TYPE_CHECKING:
     from penstock.gateway.shared.gateway import Gateway
@@ -30,8 +30,10 @@ if TYPE_CHECKING:
 
 ROUTES = Routes("explorer")
 
+_WRITE_DEMO = Need(Operation.WRITE, TOPIC, name=DEMO)
 
-def view_anywhere(context: Context, name: str, wanted: ViewLimits) -> Steps[TopicView]:
+
+def view_anywhere(context: Context, session: Session, name: str, wanted: ViewLimits) -> Steps[TopicView]:
     """Of a partition whose leader does not answer, what this node has of it."""
     topic = find_topic(context, name)
     numbers = sorted(topic.partitions) if wanted.partition is None else [wanted.partition]
@@ -44,7 +46,9 @@ def view_anywhere(context: Context, name: str, wanted: ViewLimits) -> Steps[Topi
             by_leader.setdefault(leader, []).append(number)
     asked = [
         peer_rpc_of(context).send(
-            leader, View(topic.id, tuple(those), wanted.segments_max, wanted.entries_max)
+            leader,
+            View(topic.id, tuple(those), wanted.segments_max, wanted.entries_max),
+            session=session,
         )
         for leader, those in by_leader.items()
     ]
@@ -62,6 +66,7 @@ def view_anywhere(context: Context, name: str, wanted: ViewLimits) -> Steps[Topi
     "/api/architecture/setup",
     "Create the topic `architecture.demo`, with small segments, and write records to it, unless it exists.",
     answer=DemoSetup,
+    rule=Rule((Need(Operation.CREATE, TOPIC, name=DEMO, or_on_cluster=True), _WRITE_DEMO)),
 )
 def setup(gateway: "Gateway", request: Request) -> Steps[Answer]:
     return json((yield from gateway.explorer.setup(request.session)))
@@ -72,11 +77,10 @@ def setup(gateway: "Gateway", request: Request) -> Steps[Answer]:
     "/api/architecture/cluster-info",
     "The cluster id, the active controller, the brokers, and the log directory of this one.",
     answer=ClusterView,
+    rule=Rule((DESCRIBE_CLUSTER,)),
 )
-def cluster_info(gateway: "Gateway", request: Request) -> Response:
-    context = gateway.context
-    allow(context, request.session, Operation.DESCRIBE, AclResourceType.CLUSTER)
-    return json(view_cluster(context))
+def cluster_info(gateway: "Gateway", _: Request) -> Response:
+    return json(view_cluster(gateway.context))
 
 
 @ROUTES.add(
@@ -104,13 +108,15 @@ def cluster_info(gateway: "Gateway", request: Request) -> Response:
     ),
     answer=TopicView,
     errors=(404,),
+    rule=Rule(
+        (Need(Operation.DESCRIBE, TOPIC, "name"), Need(Operation.DESCRIBE_CONFIGS, TOPIC, "name")),
+    ),
 )
 def topic(gateway: "Gateway", request: Request) -> Steps[Answer]:
     context, name = gateway.context, request.path["name"]
-    allow(context, request.session, Operation.DESCRIBE, AclResourceType.TOPIC, name)
     query = request.query
     wanted = ViewLimits(query["segments"], query["entries"], query["partition"])
-    return json((yield from view_anywhere(context, name, wanted)))
+    return json((yield from view_anywhere(context, request.session, name, wanted)))
 
 
 @ROUTES.add(
@@ -120,6 +126,7 @@ def topic(gateway: "Gateway", request: Request) -> Steps[Answer]:
     query=(Query("count", int, "Number of records.", default=1_000, min=1, max=RECORDS_MAX),),
     answer=DemoProduced,
     errors=(404,),
+    rule=Rule((_WRITE_DEMO,)),
 )
 def produce(gateway: "Gateway", request: Request) -> Steps[Answer]:
     return json((yield from gateway.explorer.produce(request.session, request.query["count"])))

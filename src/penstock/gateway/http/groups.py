@@ -38,12 +38,12 @@ from penstock.gateway.http.protocol.parameters import (
 from penstock.gateway.line.offsets import commit
 from penstock.gateway.peer_rpc.coordinators import ask_group, list_groups
 from penstock.gateway.peer_rpc.routed_partition import RoutedPartition, find_partition, look_up_bounds
-from penstock.gateway.shared.controller_call import allow
+from penstock.gateway.shared.access import CLUSTER, GROUP, TOPIC, Need, Rule
 from penstock.gateway.shared.ranges import RangeQuery, resolve
 from penstock.gateway.shared.topics import find_topic
 from penstock.handlers.consumer_groups import is_enabled
 from penstock.handlers.support.context import Context
-from penstock.metadata.acls import AclResourceType, Operation
+from penstock.metadata.acls import CLUSTER_NAME, Operation
 from penstock.records.structs import CorruptStruct
 
 LISTED: Final = 1_000
@@ -73,6 +73,9 @@ _NOT_A_MEMBER: Final = (
 )
 """Errors for a commit by a client that is not a member of a group with members."""
 
+
+_DESCRIBE_GROUP: Final = Need(Operation.DESCRIBE, GROUP, "group")
+_DESCRIBE_TOPIC: Final = Need(Operation.DESCRIBE, TOPIC, "topic")
 
 ROUTES = Routes("groups")
 
@@ -193,6 +196,7 @@ def _absent(group: str) -> KafkaError:
         Query("type", str, "Only groups of this protocol.", one_of=("classic", "consumer")),
     ),
     answer=GroupList,
+    rule=Rule(shows=(Need(Operation.DESCRIBE, GROUP, "group", or_on_cluster=True),)),
 )
 def _list(gateway: Any, request: Request) -> Steps[Response]:
     context: Context = gateway.context
@@ -202,19 +206,14 @@ def _list(gateway: Any, request: Request) -> Steps[Response]:
         frozenset() if state is None else frozenset({state.lower()}),
         frozenset() if kind is None else frozenset({kind}),
     )
-    sees_all = context.authorize(
-        request.session, Operation.DESCRIBE, AclResourceType.CLUSTER, "kafka-cluster"
-    )
+    sees_all = context.permits(request.session, Operation.DESCRIBE, CLUSTER, CLUSTER_NAME)
     reply = yield from list_groups(context, asked)
     _check(reply.code, "groups cannot be listed. Retry.")
     shown = (
         each
         for each in reply.groups
         if (after is None or each.group > after)
-        and (
-            sees_all
-            or context.authorize(request.session, Operation.DESCRIBE, AclResourceType.GROUP, each.group)
-        )
+        and (sees_all or context.permits(request.session, Operation.DESCRIBE, GROUP, each.group))
     )
     found = nsmallest(limit + 1, shown, key=lambda each: each.group)
     rows = [GroupListing(each.group, each.state, each.type, each.protocol_type) for each in found[:limit]]
@@ -222,12 +221,28 @@ def _list(gateway: Any, request: Request) -> Steps[Response]:
 
 
 @ROUTES.add(
-    "GET", "/groups/{group}", "Describe a group and its members.", answer=GroupDescription, errors=(404,)
+    "GET",
+    "/groups/{group}",
+    "Describe a group and its members.",
+    answer=GroupDescription,
+    errors=(404,),
+    rule=Rule((_DESCRIBE_GROUP,), shows=(_DESCRIBE_TOPIC,)),
 )
 def _describe(gateway: Any, request: Request) -> Steps[Response]:
-    group = _allowed(gateway.context, request, Operation.DESCRIBE)
-    described = yield from _find(gateway.context, group)
+    context: Context = gateway.context
+    described = yield from _find(context, _group_in(request))
+    for member in described.members:
+        member.subscribed = [each for each in member.subscribed if _is_shown(context, request, each)]
+        member.assignments = {
+            topic: numbers
+            for topic, numbers in member.assignments.items()
+            if _is_shown(context, request, topic)
+        }
     return json(described)
+
+
+def _is_shown(context: Context, request: Request, topic: str) -> bool:
+    return context.permits(request.session, Operation.DESCRIBE, TOPIC, topic)
 
 
 @ROUTES.add(
@@ -236,10 +251,11 @@ def _describe(gateway: Any, request: Request) -> Steps[Response]:
     "Delete a group that has no members, with its committed offsets.",
     answer=DeleteGroupResponse,
     errors=(404, 409),
+    rule=Rule((Need(Operation.DELETE, GROUP, "group"),)),
 )
 def _delete(gateway: Any, request: Request) -> Steps[Response]:
     context: Context = gateway.context
-    group = _allowed(context, request, Operation.DELETE)
+    group = _group_in(request)
     reply = yield from ask_group(context, group, DeleteGroups((group,)))
     code = reply.groups[0].code if reply.groups else reply.code
     if code is ErrorCode.GROUP_ID_NOT_FOUND or OFFSETS_TOPIC not in context.image.topics:
@@ -250,11 +266,10 @@ def _delete(gateway: Any, request: Request) -> Steps[Response]:
     return json(DeleteGroupResponse())
 
 
-def _allowed(context: Context, request: Request, operation: Operation) -> str:
+def _group_in(request: Request) -> str:
     group = request.path["group"]
     if not 0 < len(group) <= GROUP_CHARS_MAX:
         raise KafkaError("the group id is too long", ErrorCode.INVALID_GROUP_ID)
-    allow(context, request.session, operation, AclResourceType.GROUP, group)
     return group
 
 
@@ -313,10 +328,17 @@ def _classic_member(member: DescribedMember, protocol_type: str) -> MemberDescri
 # -- lag -------------------------------------------------------------------------------------------------------
 
 
-@ROUTES.add("GET", "/groups/{group}/lag", "Lag of a group, by partition.", answer=GroupLag, errors=(404,))
+@ROUTES.add(
+    "GET",
+    "/groups/{group}/lag",
+    "Lag of a group, by partition.",
+    answer=GroupLag,
+    errors=(404,),
+    rule=Rule((_DESCRIBE_GROUP,), shows=(_DESCRIBE_TOPIC,)),
+)
 def _lag(gateway: Any, request: Request) -> Steps[Response]:
     context: Context = gateway.context
-    group = _allowed(context, request, Operation.DESCRIBE)
+    group = _group_in(request)
     described = yield from _find(context, group)
     reply = yield from ask_group(context, group, OffsetFetch(group, None))
     _check(reply.code, f"the offsets of group {group!r} cannot be read now")
@@ -324,11 +346,7 @@ def _lag(gateway: Any, request: Request) -> Steps[Response]:
         TopicPartition(each.topic, each.partition): each.offset for each in reply.offsets if each.offset >= 0
     }
     members = dict(_assigned(described.members))
-    names = [
-        each
-        for each in sorted({*committed, *members})
-        if context.authorize(request.session, Operation.DESCRIBE, AclResourceType.TOPIC, each.topic)
-    ]
+    names = [each for each in sorted({*committed, *members}) if _is_shown(context, request, each.topic)]
     led = yield from _led_partitions(context, names)
     rows = []
     for count, name in enumerate(names, 1):
@@ -389,12 +407,12 @@ def _moment(text: str) -> TimestampMs:
     body=ResetOffsetsRequest,
     answer=ResetOffsetsResponse,
     errors=(404, 409),
+    rule=Rule((Need(Operation.READ, GROUP, "group"), Need(Operation.READ, TOPIC, "topic"))),
 )
 def _move(gateway: Any, request: Request) -> Steps[Response]:
     context: Context = gateway.context
-    group = _allowed(context, request, Operation.READ)
+    group = _group_in(request)
     wanted: ResetOffsetsRequest = request.body
-    allow(context, request.session, Operation.READ, AclResourceType.TOPIC, wanted.topic)
     topic = find_topic(context, wanted.topic)
     numbers = sorted(topic.partitions) if wanted.partition is None else [wanted.partition]
     partitions = [find_partition(context, topic.name, number) for number in numbers]

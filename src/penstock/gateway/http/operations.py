@@ -6,6 +6,7 @@ from penstock import __version__
 from penstock.base.steps import Steps
 from penstock.gateway.http.protocol.messages import Answer, Query, Request, Response, Routes, json
 from penstock.gateway.http.protocol.negotiation import preferred
+from penstock.gateway.shared.access import CLUSTER, DESCRIBE_CLUSTER, Rule
 from penstock.gateway.shared.exposition import OPEN_METRICS, TEXT
 from penstock.gateway.shared.health import (
     ObservedNode,
@@ -16,11 +17,15 @@ from penstock.gateway.shared.health import (
     warnings,
 )
 from penstock.gateway.shared.metrics_page import collect
+from penstock.metadata.acls import CLUSTER_NAME, Operation
 
 OK, DEGRADED, UNAVAILABLE = "ok", "degraded", "unavailable"
 
 
 ROUTES = Routes("operations")
+
+_HEALTH = Rule(shows=(DESCRIBE_CLUSTER,), opened_by="http.health.without.login")
+"""Without Describe on the cluster, problems have no names of partitions."""
 
 
 class Live(msgspec.Struct):
@@ -60,11 +65,12 @@ class Health(msgspec.Struct):
     "broker is down or partitions lack replicas.",
     answer=Health,
     errors=(503,),
+    rule=_HEALTH,
 )
-def health(node: ObservedNode, _: Request) -> Steps[Answer]:
+def health(node: ObservedNode, request: Request) -> Steps[Answer]:
     context = node.context
-    here = yield from problems(node)
-    around = yield from cluster_problems(context)
+    here = _shown(node, request, (yield from problems(node)))
+    around = _shown(node, request, (yield from cluster_problems(context)))
     uptime_ns = context.world.clock_ns() - context.metrics.started_ns
     answer = Health(
         UNAVAILABLE if here else DEGRADED if around else OK,
@@ -74,12 +80,12 @@ def health(node: ObservedNode, _: Request) -> Steps[Answer]:
         uptime_ns // 1_000_000,
         here,
         around,
-        warnings(node),
+        _shown(node, request, warnings(node)),
     )
     return _answer(answer, here)
 
 
-@ROUTES.add("GET", "/health/live", "Liveness: 200 whenever the node answers.", answer=Live)
+@ROUTES.add("GET", "/health/live", "Liveness: 200 whenever the node answers.", answer=Live, rule=_HEALTH)
 def live(_node: ObservedNode, _: Request) -> Answer:
     return json(Live(OK))
 
@@ -90,10 +96,18 @@ def live(_node: ObservedNode, _: Request) -> Answer:
     "Readiness: 200 if this node can do all of its work, otherwise 503 with the reasons.",
     answer=Ready,
     errors=(503,),
+    rule=_HEALTH,
 )
-def ready(node: ObservedNode, _: Request) -> Steps[Answer]:
-    found = yield from problems(node)
+def ready(node: ObservedNode, request: Request) -> Steps[Answer]:
+    found = _shown(node, request, (yield from problems(node)))
     return _answer(Ready(UNAVAILABLE if found else OK, found), found)
+
+
+def _shown(node: ObservedNode, request: Request, found: list[Problem]) -> list[Problem]:
+    """Messages may name partitions and directories."""
+    if not found or node.context.permits(request.session, Operation.DESCRIBE, CLUSTER, CLUSTER_NAME):
+        return found
+    return [msgspec.structs.replace(each, message=_HIDDEN) for each in found]
 
 
 def _answer(answer: Health | Ready, found: list[Problem]) -> Answer:
@@ -104,6 +118,8 @@ def _answer(answer: Health | Ready, found: list[Problem]) -> Answer:
     return json({"error": error, **msgspec.structs.asdict(answer)}, 503)
 
 
+_HIDDEN = "log in with Describe on the cluster to see more"
+
 _METRICS_FORMATS = (TEXT, OPEN_METRICS)
 
 
@@ -113,6 +129,7 @@ _METRICS_FORMATS = (TEXT, OPEN_METRICS)
     "Metrics of this node in Prometheus text format or OpenMetrics.",
     query=(Query("partitions", bool, "Include metrics of each partition.", default=False),),
     content_types=_METRICS_FORMATS,
+    rule=Rule((DESCRIBE_CLUSTER,), opened_by="http.metrics.without.login"),
 )
 def metrics(node: ObservedNode, request: Request) -> Steps[Answer]:
     wanted = preferred(request.headers.get("accept", ""), _METRICS_FORMATS)

@@ -15,7 +15,9 @@ from penstock.gateway.http.protocol.errors import ErrorInfo, error_response, top
 from penstock.gateway.http.protocol.messages import Answer, Request, Response, Routes
 from penstock.gateway.http.protocol.parameters import PARTITION_MAX, TOPIC_NAME
 from penstock.gateway.idempotency import IDEMPOTENCY_KEY_BYTES_MAX
+from penstock.gateway.shared.access import TOPIC, Need, Rule
 from penstock.gateway.shared.producer import NewRecord, RecordPosition, RecordResult
+from penstock.metadata.acls import Operation
 from penstock.metadata.controller.topics import NAME_LENGTH_MAX
 from penstock.records.builder import Headers
 
@@ -125,6 +127,7 @@ ProduceBody: TypeAlias = (
     body=ProduceBody,
     answer=RecordMetadata | list[ProduceResult],
     errors=(404, 409),
+    rule=Rule(shows=(Need(Operation.WRITE, TOPIC, "topic"),), creates=True),
 )
 def produce(gateway: "Gateway", request: Request) -> Promise[Answer]:
     body: ProduceRecord | list[ProduceRecord] = request.body

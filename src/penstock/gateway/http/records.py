@@ -38,6 +38,7 @@ from penstock.gateway.peer_rpc.messages import DeleteRecords
 from penstock.gateway.peer_rpc.retry import retry_while_moving
 from penstock.gateway.peer_rpc.routed_partition import RoutedPartition, RoutedWalk, find_partition
 from penstock.gateway.peer_rpc.service import delete_records
+from penstock.gateway.shared.access import TOPIC, Need, Rule
 from penstock.gateway.shared.fair_queue import FairQueue
 from penstock.gateway.shared.ranges import OffsetRange, RangeQuery, resolve
 from penstock.gateway.shared.record_json import DECODINGS, JsonRecord, show, show_some
@@ -127,7 +128,7 @@ def _record_query(request: Request) -> RecordQuery:
 
 def _of_partition(gateway: Any, request: Request, content_type: str) -> Steps[Answer]:
     context: Context = gateway.context
-    partition = partition_in(context, request, Operation.READ)
+    partition = partition_in(context, request)
     asked = _record_query(request)
     ranges = yield from resolve(context, [partition], asked.ends)
     if content_type == JSON:
@@ -143,7 +144,7 @@ def _of_partition(gateway: Any, request: Request, content_type: str) -> Steps[An
 
 def _of_topic(gateway: Any, request: Request, content_type: str) -> Steps[Answer]:
     context: Context = gateway.context
-    topic = topic_in(context, request, Operation.READ)
+    topic = topic_in(context, request)
     asked = _record_query(request)
     start = _start(request.query["start"])
     partitions = [find_partition(context, topic.name, number) for number in sorted(topic.partitions)]
@@ -267,7 +268,7 @@ def _file(
     """A file of the current range, or the file that the reader has begun to read."""
     peer = request.session.peer.rpartition(":")[0]
     words = (tuple(request.path.items()), tuple(request.query.items()))
-    reader = (peer, request.headers.get("user-agent"), content_type, *words)
+    reader = (peer, request.session.principal, request.headers.get("user-agent"), content_type, *words)
     part = requested_part(request.headers, is_head=request.is_head)
     topic_id = ranges[0].partition.topic_id if ranges else b""
     wanted = gateway.exports.continued(reader, part, topic_id)
@@ -309,7 +310,7 @@ class DeleteRecordsResponse(msgspec.Struct):
 
 def _delete(gateway: Any, request: Request) -> Steps[Response]:
     context: Context = gateway.context
-    partition = partition_in(context, request, Operation.DELETE)
+    partition = partition_in(context, request)
     before = request.query["before"]
 
     def attempt() -> Steps[Offset]:
@@ -421,6 +422,7 @@ def _named(
     return lambda gateway, request: of(gateway, request, content_type)
 
 
+_READ_TOPIC = Rule((Need(Operation.READ, TOPIC, "topic"),))
 _ERRORS = (404, 409, 410, 412, 416, 501)
 _WORDS = {
     "ndjson": "newline-delimited JSON",
@@ -440,6 +442,7 @@ ROUTES = (
         answer=PartitionRecords,
         errors=_ERRORS,
         content_types=CONTENT_TYPES,
+        rule=_READ_TOPIC,
     ),
     Route(
         "GET",
@@ -451,6 +454,7 @@ ROUTES = (
         answer=TopicRecords,
         errors=_ERRORS,
         content_types=CONTENT_TYPES,
+        rule=_READ_TOPIC,
     ),
     *(
         Route(
@@ -462,6 +466,7 @@ ROUTES = (
             query=(*extra, *_TIMES, *_LIMITS),
             errors=_ERRORS,
             content_types=(content_type,),
+            rule=_READ_TOPIC,
         )
         for path, of, extra in ((_PARTITION, _of_partition, _OFFSETS), (_TOPIC, _of_topic, (_START,)))
         for suffix, content_type in FORMATS.items()
@@ -484,5 +489,6 @@ ROUTES = (
         ),
         answer=DeleteRecordsResponse,
         errors=(404, 409),
+        rule=Rule((Need(Operation.DELETE, TOPIC, "topic"),)),
     ),
 )

@@ -20,6 +20,7 @@ from penstock.gateway.http import (
 )
 from penstock.gateway.http.protocol import openapi
 from penstock.gateway.http.protocol.messages import JSON, Request, Response, Route, Routes
+from penstock.gateway.shared.access import ANY_USER, ANYONE
 
 
 def all_routes() -> Sequence[Route]:
@@ -40,8 +41,8 @@ def all_routes() -> Sequence[Route]:
 
 
 @cache
-def _description() -> bytes:
-    return openapi.describe(all_routes())
+def _description(schemes: Sequence[str]) -> bytes:
+    return openapi.describe(all_routes(), schemes)
 
 
 _page: list[bytes] = []
@@ -53,12 +54,12 @@ FRONT = Routes("about")
 """`/` redirects a browser to the docs. It is not part of the described API."""
 
 
-@ROUTES.add("GET", "/openapi.json", "The API as an OpenAPI 3.1 document.", answer=dict)
-def _openapi(_gateway: object, _request: Request) -> Response:
-    return Response(200, _description())
+@ROUTES.add("GET", "/openapi.json", "The API as an OpenAPI 3.1 document.", answer=dict, rule=ANY_USER)
+def _openapi(gateway: Any, _request: Request) -> Response:
+    return Response(200, _description(gateway.http_schemes))
 
 
-@ROUTES.add("GET", "/docs", "This page.", content_types=(docs_page.HTML,))
+@ROUTES.add("GET", "/docs", "This page.", content_types=(docs_page.HTML,), rule=ANY_USER)
 def _docs(gateway: Any, _request: Request) -> Steps[Response]:
     if not _page:
         meanings = yield from docs_page.field_meanings(all_routes(), gateway.context.world)
@@ -66,6 +67,13 @@ def _docs(gateway: Any, _request: Request) -> Steps[Response]:
     return Response(200, _page[0], docs_page.HTML)
 
 
-@FRONT.add("GET", "/", "Redirects browsers to /docs.", status=307, content_types=(docs_page.HTML, JSON))
+@FRONT.add(
+    "GET",
+    "/",
+    "Redirects browsers to /docs.",
+    status=307,
+    content_types=(docs_page.HTML, JSON),
+    rule=ANYONE,
+)
 def _to_docs(_gateway: object, _request: Request) -> Response:
     return Response(307, b"", docs_page.HTML, headers=(("Location", "/docs"),))

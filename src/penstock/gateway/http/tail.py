@@ -22,6 +22,7 @@ from penstock.gateway.http.protocol.messages import Answer, HttpError, Out, Quer
 from penstock.gateway.http.protocol.parameters import PARTITION_MAX, topic_in
 from penstock.gateway.peer_rpc.retry import is_alone
 from penstock.gateway.peer_rpc.routed_partition import RoutedPartition, find_partition, look_up_bounds
+from penstock.gateway.shared.access import TOPIC, Need, Rule
 from penstock.gateway.shared.fair_queue import FairQueue
 from penstock.gateway.shared.record_json import DECODINGS, show
 from penstock.gateway.shared.tail_reader import TailReader
@@ -91,10 +92,11 @@ ROUTES = Routes("records")
     ),
     errors=(404, 409),
     content_types=(EVENTS,),
+    rule=Rule((Need(Operation.READ, TOPIC, "topic"),)),
 )
 def _tail(gateway: Any, request: Request) -> Answer | Steps[Answer]:
     context: Context = gateway.context
-    topic = topic_in(context, request, Operation.READ)
+    topic = topic_in(context, request)
     number = request.query["partition"]
     numbers = sorted(topic.partitions) if number is None else [number]
     if len(numbers) > PARTITIONS_MAX:

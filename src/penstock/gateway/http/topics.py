@@ -17,10 +17,11 @@ from penstock.gateway.http.protocol.settings_json import TopicSettings, check_in
 from penstock.gateway.peer_rpc.messages import Bounds
 from penstock.gateway.peer_rpc.routed_partition import RoutedPartition, look_up_bounds
 from penstock.gateway.peer_rpc.service import bounds_of
-from penstock.gateway.shared.controller_call import allow, check, decide
+from penstock.gateway.shared.access import TOPIC, Need, Rule
+from penstock.gateway.shared.controller_call import check, decide
 from penstock.gateway.shared.topics import find_topic
 from penstock.handlers.support.context import Context
-from penstock.metadata.acls import AclResourceType, Operation
+from penstock.metadata.acls import Operation
 from penstock.metadata.configs import broker_setting
 from penstock.metadata.controller.requests import (
     CreatePartitions,
@@ -122,6 +123,7 @@ class DeleteTopicResponse(msgspec.Struct):
         Query("internal", bool, "Include internal topics, such as `__consumer_offsets`.", default=False),
     ),
     answer=TopicList,
+    rule=Rule(shows=(Need(Operation.DESCRIBE, TOPIC, "topic"),)),
 )
 def _list(gateway: Any, request: Request) -> Response:
     context: Context = gateway.context
@@ -131,7 +133,7 @@ def _list(gateway: Any, request: Request) -> Response:
         for name in context.image.topics
         if (after is None or name > after)
         and (internal or name not in INTERNAL_TOPICS)
-        and context.authorize(request.session, Operation.DESCRIBE, AclResourceType.TOPIC, name)
+        and context.permits(request.session, Operation.DESCRIBE, TOPIC, name)
     )
     found = nsmallest(limit + 1, names)
     rows = [_listed(context.image.topics[name]) for name in found[:limit]]
@@ -157,12 +159,11 @@ def _listed(topic: Topic) -> TopicListing:
     answer=TopicListing,
     status=201,
     errors=(409,),
+    rule=Rule((Need(Operation.CREATE, TOPIC, "name", or_on_cluster=True),)),
 )
 def _create(gateway: Any, request: Request) -> Steps[Response]:
     context: Context = gateway.context
     wanted: CreateTopicRequest = request.body
-    if not context.authorize(request.session, Operation.CREATE, AclResourceType.TOPIC, wanted.name):
-        allow(context, request.session, Operation.CREATE, AclResourceType.CLUSTER)
     configs = new_texts(wanted.name, wanted.configs)
     usual = broker_setting("default.replication.factor", context.image, context.settings)
     check_in_sync("the topic", configs, wanted.replication_factor or int(usual or 1))
@@ -200,10 +201,11 @@ def check_settings(result: Result) -> None:
     "Describe a topic and its partitions: leaders, replicas, offsets and sizes.",
     answer=TopicDescription,
     errors=(404,),
+    rule=Rule((Need(Operation.DESCRIBE, TOPIC, "topic"),)),
 )
 def _describe(gateway: Any, request: Request) -> Steps[Response]:
     context: Context = gateway.context
-    topic = topic_in(context, request, Operation.DESCRIBE)
+    topic = topic_in(context, request)
     return (yield from _described(context, topic))
 
 
@@ -253,10 +255,11 @@ def _partition(context: Context, topic: Topic, number: int, away: Bounds | None)
     body=CreatePartitionsRequest,
     answer=TopicDescription,
     errors=(404, 409),
+    rule=Rule((Need(Operation.ALTER, TOPIC, "topic"),)),
 )
 def _change(gateway: Any, request: Request) -> Steps[Response]:
     context: Context = gateway.context
-    topic = topic_in(context, request, Operation.ALTER)
+    topic = topic_in(context, request)
     total = request.body.partitions
     if total != len(topic.partitions):  # a retry finds it done
         [changed] = yield from decide(context, CreatePartitions((MorePartitions(topic.name, total),)))
@@ -270,10 +273,11 @@ def _change(gateway: Any, request: Request) -> Steps[Response]:
     "Delete a topic with all of its records.",
     answer=DeleteTopicResponse,
     errors=(404, 409),
+    rule=Rule((Need(Operation.DELETE, TOPIC, "topic"),)),
 )
 def _delete(gateway: Any, request: Request) -> Steps[Response]:
     context: Context = gateway.context
-    topic = topic_in(context, request, Operation.DELETE)
+    topic = topic_in(context, request)
     if topic.name in INTERNAL_TOPICS:
         raise HttpError(
             403,

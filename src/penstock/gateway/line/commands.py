@@ -1,17 +1,24 @@
 """Parses the lines of a client into commands.
 
+    AUTH <user> <password>                          log in
     TOPIC <topic> <key> <length>                    write a message; its bytes follow the line
     <topic>:<group>:<partition>[:<toOffset>]        send messages from the group's offset on; -1 for all partitions
     ACK                                             the last message is processed: commit its offset
     SET_OFFSET <topic>:<group> <offset|BEGIN|END>   set the group's offset in all partitions
 
-Fields are separated by one space. Group and key may be percent-encoded, the topic may not.
+Fields are separated by one space. Group, key, user and password may be percent-encoded, the topic may not.
+
+`RULES` has what a client must be authorized for.
 """
 
-from typing import NamedTuple, TypeAlias
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from penstock.base.ids import Offset
 from penstock.client.line_text import decode_group, decode_key
+from penstock.gateway.shared.access import ANYONE, GROUP, TOPIC, Need, Rule
+from penstock.gateway.shared.login import Password
+from penstock.metadata.acls import Operation
 
 ALL_PARTITIONS = -1
 
@@ -23,6 +30,7 @@ _NUMBER_MAX = 2**63 - 1
 _PARTITION_MAX = 2**31 - 1
 
 _USAGE = {
+    "AUTH": "AUTH <user> <password>",
     "TOPIC": "TOPIC <topic> <key> <length>",
     "SET_OFFSET": "SET_OFFSET <topic>:<group> <offset|BEGIN|END>",
     "read": "<topic>:<group>:<partition>[:<toOffset>]",
@@ -55,7 +63,22 @@ class Ack(NamedTuple):
     pass
 
 
-Command: TypeAlias = Produce | Read | SetOffset | Ack
+class Auth(NamedTuple):
+    given: Password
+
+
+Command: TypeAlias = Produce | Read | SetOffset | Ack | Auth
+
+_READS: Final = Rule((Need(Operation.READ, GROUP, "group"), Need(Operation.READ, TOPIC, "topic")))
+
+RULES: Final[Mapping[type[Any], Rule]] = {
+    Auth: ANYONE,
+    Produce: Rule(shows=(Need(Operation.WRITE, TOPIC, "topic"),), creates=True),
+    Read: _READS,
+    Ack: _READS,
+    SetOffset: _READS,
+}
+"""By command. ACK needs what the request for the message needs."""
 
 _ACK = Ack()
 
@@ -78,6 +101,8 @@ def parse(line: bytes) -> Command:
     word = line.split(b" ", 1)[0]
     if word == b"SET_OFFSET":
         return _set_offset(line)
+    if word == b"AUTH":
+        return _auth(line)
     if word == b"TOPIC":
         raise BadCommand(f"expected {_USAGE['TOPIC']}", None)
     if word == b"ACK":
@@ -138,6 +163,18 @@ def _set_offset(line: bytes) -> SetOffset:
                 f"the offset is {_shown(fields[2])!r}, expected a number from 0 on, BEGIN or END"
             )
     return SetOffset(_topic(names[0]), _group(names[1]), offset)
+
+
+def _auth(line: bytes) -> Auth:
+    """No error shows any part of the line."""
+    fields = line.split(b" ")
+    try:
+        _, user, password = (decode_group(each) for each in fields)
+    except ValueError:
+        raise BadCommand(
+            f"expected {_USAGE['AUTH']}, with spaces and % in them percent-encoded as %20 and %25"
+        ) from None
+    return Auth(Password(user, password))
 
 
 def _topic(word: bytes) -> str:

@@ -15,14 +15,18 @@ the connection is closed at the first line that looks like an HTTP request.
 
 import logging
 import re
+from typing import TYPE_CHECKING
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset
 from penstock.base.steps import RunningSteps, Steps
+from penstock.base.world import Timer
 from penstock.gateway.line.commands import (
     END,
+    RULES,
     SHOWN_MAX,
     Ack,
+    Auth,
     BadCommand,
     Command,
     Produce,
@@ -37,17 +41,19 @@ from penstock.gateway.line.replies import ERROR, OK, Replies, error
 from penstock.gateway.line.stream import open_stream
 from penstock.gateway.line.stream_sender import StreamSender
 from penstock.gateway.peer_rpc.routed_partition import RoutedPartition, find_partition, look_up_bounds
-from penstock.gateway.shared.controller_call import allow
+from penstock.gateway.shared.access import check
 from penstock.gateway.shared.gateway import Gateway
+from penstock.gateway.shared.login import Login
+from penstock.gateway.shared.rechecks import Rechecks
 from penstock.gateway.shared.topics import find_topic
 from penstock.gateway.shared.wire import Wire
-from penstock.handlers.support.context import Session
-from penstock.metadata.acls import AclResourceType, Operation
+from penstock.handlers.sasl import LOGIN_MS_MAX
 from penstock.metadata.configs import topic_setting
 
-logger = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from penstock.gateway.shared.door_logins import DoorLogins
 
-LISTENER = "LINE"
+logger = logging.getLogger(__name__)
 
 UNCHECKED_BYTES = 64 * 1024
 """A message of up to this size is received without a check of its topic's `max.message.bytes`."""
@@ -59,20 +65,32 @@ SKIPPED_BYTES_MAX = 100 * 2**20
 PIECES_MAX = 1000
 """Lines and messages of one client that are handled in one tick: a few milliseconds."""
 
+_LOG_IN_FIRST = "log in first: AUTH <user> <password>"
+
 _HTTP = re.compile(rb" HTTP/[0-9](\.[0-9])?$")
 """The end of an HTTP request line. No command ends like this."""
 
-_WORDS: dict[type, str] = {Ack: "ACK", Read: "READ", SetOffset: "SET_OFFSET"}
+_WORDS: dict[type, str] = {Ack: "ACK", Auth: "AUTH", Read: "READ", SetOffset: "SET_OFFSET"}
 """Names of commands in metrics."""
+
+
+class _LoginFailed(KafkaError):
+    """The connection is closed after this error."""
 
 
 class LineConversation:
     """A `Conversation`."""
 
-    def __init__(self, gateway: Gateway, wire: Wire) -> None:
+    def __init__(self, server: "LineServer", wire: Wire) -> None:
+        gateway = server.gateway
+        self._server = server
         self._context = gateway.context
         self._wire = wire
-        self._session = Session("", 0, wire.peer, LISTENER)
+        self._session = wire.session
+        self._login: Login | None = None
+        """None if the client has not logged in."""
+        self._timer: Timer | None = None
+        """Runs until the client must have logged in, and then until its session ends."""
         self._framer = Framer()
         self._announced: Produce | None = None
         """The message whose bytes follow."""
@@ -98,6 +116,10 @@ class LineConversation:
         self._is_finished = False
         """The client has closed its side of the connection."""
         self._is_over = False
+        if server.is_guarded:
+            server.rechecks.add(self._check_again)
+        if server.logins is not None:
+            self._timer = self._context.world.call_later(LOGIN_MS_MAX, self._login_late)
 
     # -- what the wire calls ---------------------------------------------------------------------------
 
@@ -109,6 +131,8 @@ class LineConversation:
             self._pause()
         else:
             self._go_on()
+        if self.is_guest and not self._is_over:
+            self._wire.holds_before_login(self._framer.kept_bytes)
 
     def drained(self) -> None:
         self._go_on()
@@ -120,6 +144,11 @@ class LineConversation:
 
     def ended(self) -> None:
         self._is_over = True
+        if self._server.is_guarded:
+            self._server.rechecks.remove(self._check_again)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         self._sender.end()
         running, self._running = self._running, None
         if running is not None:
@@ -129,6 +158,10 @@ class LineConversation:
     def _close(self) -> None:
         self.ended()
         self._wire.close()
+
+    @property
+    def is_guest(self) -> bool:
+        return self._server.logins is not None and self._login is None
 
     @property
     def is_idle(self) -> bool:
@@ -235,10 +268,14 @@ class LineConversation:
         except BadCommand as bad:
             if line is not None and _HTTP.search(line):
                 self._refuse("this port speaks the line protocol, not HTTP", None)
+            elif self.is_guest:
+                self._refuse(f"{_LOG_IN_FIRST} ({bad})", None)
             else:
                 self._refuse(str(bad), bad.payload_bytes)
             return True
-        if not isinstance(command, Produce):
+        if self.is_guest and not isinstance(command, Auth):
+            self._refuse(_LOG_IN_FIRST, None)
+        elif not isinstance(command, Produce):
             self._produce_buffer.write()
             self._next = command
         elif command.length <= UNCHECKED_BYTES or self._has_room(command):
@@ -286,6 +323,8 @@ class LineConversation:
             self._run(self._acknowledge())
         elif isinstance(command, Read):
             self._run(self._open_stream(command))
+        elif isinstance(command, Auth):
+            self._run(self._log_in(command))
         else:
             assert isinstance(command, SetOffset)
             self._run(self._set_offset(command))
@@ -311,25 +350,31 @@ class LineConversation:
         if not isinstance(wrong, KafkaError):
             logger.error("a command from %s failed", self._wire.peer, exc_info=wrong)
             wrong = KafkaError("internal error; see the broker's log")
-        self._done(error(str(wrong)))
+        if isinstance(wrong, _LoginFailed):
+            self._running = None
+            self._context.metrics.line_answered("AUTH", 0, errors=1)
+            self._reply_and_close(error(str(wrong)))
+        else:
+            self._done(error(str(wrong)))
 
     def _acknowledge(self) -> Steps[bytes]:
         stream = self._sender.stream
         if stream is None:
             raise KafkaError("there is no message to acknowledge", ErrorCode.INVALID_REQUEST)
+        self._authorize(Ack(), stream.request)
         yield from stream.acknowledge()
         return OK
 
     def _open_stream(self, request: Read) -> Steps[bytes]:
         """Ends the current stream, even if the request fails."""
         self._sender.stop()
-        self._authorize(request.topic, request.group)
+        self._authorize(request, request)
         self._sender.stream = yield from open_stream(self._context, request)
         return b""
 
     def _set_offset(self, command: SetOffset) -> Steps[bytes]:
         context = self._context
-        self._authorize(command.topic, command.group)
+        self._authorize(command, command)
         topic = find_topic(context, command.topic)
         partitions = [find_partition(context, topic.name, number) for number in sorted(topic.partitions)]
         yield from look_up_bounds(context, partitions)
@@ -344,9 +389,60 @@ class LineConversation:
                 return OK + error(str(wrong))
         return OK
 
-    def _authorize(self, topic: str, group: str) -> None:
-        allow(self._context, self._session, Operation.READ, AclResourceType.TOPIC, topic)
-        allow(self._context, self._session, Operation.READ, AclResourceType.GROUP, group)
+    # -- log-ins and ACLs ------------------------------------------------------------------------------
+
+    def _authorize(self, command: Command, names: Read | SetOffset) -> None:
+        """Raise unless the client is authorized for the command, which is about the topic and group of `names`."""
+        check(self._context, self._session, RULES[type(command)].needs, lambda each: (getattr(names, each),))
+
+    def _log_in(self, command: Auth) -> Steps[bytes]:
+        logins, before = self._server.logins, self._login
+        if logins is None:
+            raise KafkaError("this listener asks for no log-in", ErrorCode.ILLEGAL_SASL_STATE)
+        try:
+            login: Login = yield logins.check(command.given, self._session)
+            if before is not None and login.user != before.user:
+                raise KafkaError(f"this connection is that of {self._session.principal}")
+        except KafkaError as wrong:
+            raise _LoginFailed(f"{wrong}; the connection is closed") from wrong
+        self._login = login
+        self._session = self._produce_buffer.session = login.session_of(self._wire.session)
+        self._wire.holds_before_login(0)
+        self._begin_session(login, logins.session_ms.get(login.mechanism, 0))
+        return OK
+
+    def _begin_session(self, login: Login, session_ms: int) -> None:
+        """The client has to log in again before the session ends."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        world = self._context.world
+        left = [session_ms] if session_ms > 0 else []
+        if login.expires_ms is not None:
+            left.append(max(login.expires_ms - world.now_ms(), 0))
+        if left:
+            self._timer = world.call_later(min(left) + 1, self._session_over)
+
+    def _login_late(self) -> None:
+        self._timer = None
+        if self.is_guest:
+            self._close()
+
+    def _session_over(self) -> None:
+        self._timer = None
+        self._reply_and_close(error("the session has ended: connect and log in again"))
+
+    def _check_again(self) -> None:
+        """ACLs or users have changed."""
+        login, stream = self._login, self._sender.stream
+        if login is not None and not login.is_current(self._context.world.now_ms()):
+            self._session_over()
+        elif stream is not None:
+            try:
+                self._authorize(stream.request, stream.request)
+            except KafkaError as wrong:
+                self._sender.stop()
+                self._wire.send(error(str(wrong)))
 
 
 def _offset_in(offset: Offset | None, partition: RoutedPartition) -> Offset:
@@ -363,8 +459,12 @@ def _shown(text: str) -> str:
 class LineServer:
     """A `ProtocolServer`."""
 
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
+    def __init__(self, gateway: Gateway, logins: "DoorLogins | None" = None) -> None:
+        """With `logins`, clients have to log in."""
+        self.gateway = gateway
+        self.logins = logins
+        self.is_guarded = logins is not None or gateway.context.authorizer is not None
+        self.rechecks = Rechecks(gateway.context)
 
     def converse(self, wire: Wire) -> LineConversation:
-        return LineConversation(self._gateway, wire)
+        return LineConversation(self, wire)

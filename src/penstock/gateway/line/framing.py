@@ -46,6 +46,10 @@ class Framer:
         """Whether a part of the next line or payload has arrived."""
         return bool(self._gathered) or self._to_skip > 0 or self._at < len(self._data)
 
+    @property
+    def kept_bytes(self) -> int:
+        return len(self._data) - self._at + len(self._gathered or b"")
+
     def line(self) -> bytes | None:
         """The next line without its end; None until it is complete."""
         data, at = self._data, self._at

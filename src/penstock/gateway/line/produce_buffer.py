@@ -45,9 +45,9 @@ class ProduceBuffer:
         "_open_bytes",
         "_producer",
         "_replies",
-        "_session",
         "_written",
         "is_held",
+        "session",
     )
 
     def __init__(
@@ -56,7 +56,8 @@ class ProduceBuffer:
         """`written` is called after each write, when its replies are sent."""
         self._context = gateway.context
         self._producer = gateway.producer
-        self._session = session
+        self.session = session
+        """Of the client, which may log in."""
         self._replies = replies
         self._written = written
         self._gathered: list[NewRecord] = []
@@ -104,12 +105,12 @@ class ProduceBuffer:
         self._update_held()
         if len(records) == 1:
             topic, key, value = records[0][:3]
-            self._producer.produce(self._session, topic, key, value).then(
+            self._producer.produce(self.session, topic, key, value).then(
                 lambda position: self._done(write, b"+OFFSET %d\n" % position.offset, errors=0),
                 lambda wrong: self._done(write, error(str(wrong)), errors=1),
             )
         else:
-            self._producer.produce_all(self._session, records).then(partial(self._all_done, write))
+            self._producer.produce_all(self.session, records).then(partial(self._all_done, write))
 
     def _all_done(self, write: _Write, results: list[RecordResult]) -> None:
         text = b"".join(

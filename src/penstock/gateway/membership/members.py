@@ -38,12 +38,13 @@ from penstock.gateway.peer_rpc.routed_partition import (
     find_partition,
     look_up_bounds,
 )
+from penstock.gateway.shared.access import GROUP, TOPIC, allow
 from penstock.gateway.shared.reading import PORTION_BYTES
 from penstock.gateway.shared.topics import ensure_topic, find_topic
 from penstock.handlers.consumer_groups import is_enabled
 from penstock.handlers.support.context import Context, Session
 from penstock.handlers.support.response_fields import client_host
-from penstock.metadata.acls import AclResourceType, Operation
+from penstock.metadata.acls import Operation
 from penstock.records import Record
 
 MEMBERS_MAX: Final = 1000
@@ -86,7 +87,7 @@ class Members:
         if not is_enabled(context):
             raise Conflict("unsupported_version", "the consumer protocol is disabled (group.version is 0)")
         for topic in asked.topics:
-            yield from ensure_topic(context, topic)
+            yield from ensure_topic(context, session, topic)
         coordinator = yield from self._http_members.coordinator(group)
         member = self._joining(coordinator, group, consumer)
         reply = self._http_members.send_heartbeat(
@@ -269,13 +270,9 @@ class Members:
 
     def _check(self, session: Session, group: str, topics: Sequence[str] = ()) -> None:
         """Raise if the client may not read the group and the topics."""
-        context = self._context
-        if not context.authorize(session, Operation.READ, AclResourceType.GROUP, group):
-            raise KafkaError("not authorized for this group", ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        if not all(
-            context.authorize(session, Operation.READ, AclResourceType.TOPIC, topic) for topic in topics
-        ):
-            raise KafkaError("not authorized for this topic", ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        allow(self._context, session, Operation.READ, GROUP, group)
+        for topic in topics:
+            allow(self._context, session, Operation.READ, TOPIC, topic)
 
 
 def _in_log(partition: RoutedPartition, offset: Offset) -> Offset:

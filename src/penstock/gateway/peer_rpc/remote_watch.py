@@ -49,16 +49,17 @@ class Fetched(NamedTuple):
 
 
 def fetch_request(
-    wanted: dict[Key, Offset], *, wait_ms: int, partition_bytes: int, bytes_max: int
+    cluster_id: str, wanted: dict[Key, Offset], *, wait_ms: int, partition_bytes: int, bytes_max: int
 ) -> Request[FetchResponse]:
-    """A Fetch of committed records of partitions, each from an offset."""
+    """A Fetch of committed records of partitions, each from an offset. With the cluster id, it is authorized as one of
+    a broker: whether the client may read was decided here."""
     by_topic: dict[Uuid, list[FetchPartition]] = {}
     for (topic_id, number), offset in wanted.items():
         asked = FetchPartition(number, NO_EPOCH, offset, NO_EPOCH, -1, partition_bytes)
         by_topic.setdefault(topic_id, []).append(asked)
     topics = [FetchTopic(topic_id, partitions) for topic_id, partitions in by_topic.items()]
     request = FetchRequest(
-        wait_ms, 1, bytes_max, READ_COMMITTED, 0, -1, topics, [], "", CONSUMER, NO_EPOCH, None
+        wait_ms, 1, bytes_max, READ_COMMITTED, 0, -1, topics, [], "", CONSUMER, NO_EPOCH, cluster_id
     )
     return Request(
         Api.FETCH, VERSION_MIN, 18, lambda version: fetch_body(version, request), read_fetch_response
@@ -150,7 +151,13 @@ class RemoteWatcher:
                 self._ask(leader, wanted)
 
     def _ask(self, leader: int, wanted: dict[Key, Offset]) -> None:
-        request = fetch_request(wanted, wait_ms=WAIT_MS, partition_bytes=PARTITION_BYTES, bytes_max=BYTES_MAX)
+        request = fetch_request(
+            self._context.cluster_id,
+            wanted,
+            wait_ms=WAIT_MS,
+            partition_bytes=PARTITION_BYTES,
+            bytes_max=BYTES_MAX,
+        )
 
         def answered(response: FetchResponse) -> None:
             self._asking.discard(leader)

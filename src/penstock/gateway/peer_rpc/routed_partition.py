@@ -153,7 +153,13 @@ class RoutedPartition:
         if recent is not None:
             self._update_from_fetch(recent)
             return recent
-        request = fetch_request({self.key: offset}, wait_ms=0, partition_bytes=bytes_max, bytes_max=bytes_max)
+        request = fetch_request(
+            self._context.cluster_id,
+            {self.key: offset},
+            wait_ms=0,
+            partition_bytes=bytes_max,
+            bytes_max=bytes_max,
+        )
         response: FetchResponse = yield self._context.broker_client.send(
             self.leader, request, timeout_ms=READ_MS_MAX, purpose=ConnectionNames.shared(self.number)
         )

@@ -10,11 +10,13 @@ from penstock.base.promise import Promise
 from penstock.base.steps import RunningSteps, Steps, next_tick
 from penstock.coordinator.groups import requests as groups
 from penstock.gateway.peer_rpc import messages
+from penstock.gateway.shared.access import TOPIC, allow
 from penstock.gateway.shared.log_inspection import PartitionView, ViewLimits, view_partitions
 from penstock.gateway.shared.new_records import NewRecord, RecordResult
 from penstock.handlers.list_offsets import LOOKUPS_A_TURN
 from penstock.handlers.log_admin import new_start
 from penstock.handlers.support.context import Context, Session
+from penstock.metadata.acls import Operation
 from penstock.metadata.image import Topic
 from penstock.replica import Partition
 
@@ -120,12 +122,15 @@ class PeerService:
                 yield next_tick(self._context.world)
         return looked
 
-    def _view(self, _: Session, asked: messages.View) -> Steps[list[PartitionView]]:
+    def _view(self, session: Session, asked: messages.View) -> Steps[list[PartitionView]]:
         wanted = ViewLimits(asked.segments_max, asked.entries_max)
-        return (yield from view_partitions(self._context, self._topic(asked.topic_id), wanted, asked.numbers))
+        topic = self._topic(asked.topic_id)
+        allow(self._context, session, Operation.DESCRIBE, TOPIC, topic.name)
+        return (yield from view_partitions(self._context, topic, wanted, asked.numbers))
 
-    def _delete_records(self, _: Session, asked: messages.DeleteRecords) -> Steps[int]:
+    def _delete_records(self, session: Session, asked: messages.DeleteRecords) -> Steps[int]:
         partition = self._context.replicas.find(asked.topic_id, asked.partition)
+        allow(self._context, session, Operation.DELETE, TOPIC, partition.topic)
         return delete_records(self._context, partition, asked.before)
         yield  # makes this a generator; it never waits
 

@@ -1,4 +1,4 @@
-"""Authorization and controller requests, for routes and commands."""
+"""Controller requests, for routes and commands."""
 
 from typing import Any
 
@@ -6,28 +6,13 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.steps import Steps
 from penstock.handlers.support.context import Context, Session
 from penstock.handlers.support.controller_call import default_wait_ms, submit
-from penstock.metadata.acls import CLUSTER_NAME, AclResourceType, Operation
 from penstock.metadata.controller.requests import Result
 
-_DENIED = {
-    AclResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-    AclResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
-    AclResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-}
 
-
-def allow(
-    context: Context, session: Session, operation: Operation, on: AclResourceType, name: str = CLUSTER_NAME
-) -> None:
-    """Raise if the client is not authorized."""
-    if not context.authorize(session, operation, on, name):
-        what = f"{on.name.lower()} {name!r}" if on is not AclResourceType.CLUSTER else "the cluster"
-        raise KafkaError(f"not authorized: {operation.name.lower()} on {what}", _DENIED[on])
-
-
-def decide(context: Context, request: Any) -> Steps[Any]:
-    """The controller's reply. Raises an error that rejects the whole request, or REQUEST_TIMED_OUT."""
-    return (yield submit(context, request, default_wait_ms(context)))
+def decide(context: Context, request: Any, session: Session | None = None) -> Steps[Any]:
+    """The controller's reply. Raises an error that rejects the whole request, or REQUEST_TIMED_OUT. With the client's
+    session, the change is recorded in the audit."""
+    return (yield submit(context, request, default_wait_ms(context), session))
 
 
 def check(result: Result, otherwise: str) -> None:

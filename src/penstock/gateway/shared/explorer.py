@@ -18,11 +18,10 @@ from penstock.base.steps import Steps
 from penstock.gateway.peer_rpc.client import peer_rpc_of
 from penstock.gateway.peer_rpc.messages import RecordToWrite, Write, WriteResult
 from penstock.gateway.peer_rpc.routed_partition import RoutedPartition, find_partition, look_up_bounds
-from penstock.gateway.shared.controller_call import allow, check, decide
+from penstock.gateway.shared.controller_call import check, decide
 from penstock.gateway.shared.new_records import append
 from penstock.gateway.shared.topics import find_topic
 from penstock.handlers.support.context import Context, Session
-from penstock.metadata.acls import AclResourceType, Operation
 from penstock.metadata.controller.requests import CreateTopics, NewTopic
 from penstock.metadata.image import Topic
 from penstock.records import build_batch
@@ -102,22 +101,20 @@ class Explorer:
 
     def setup(self, session: Session) -> Steps[DemoSetup]:
         """Create the topic and write records to it, unless it has some."""
-        allow(self._context, session, Operation.CREATE, AclResourceType.CLUSTER)
-        allow(self._context, session, Operation.WRITE, AclResourceType.TOPIC, DEMO)
         while self._is_setting_up:
             previous_setup: Promise[None] = Promise()
             self._waiting.append(previous_setup)
             yield previous_setup
         self._is_setting_up = True
         try:
-            return (yield from self._set_up())
+            return (yield from self._set_up(session))
         finally:
             self._is_setting_up = False
             waiting, self._waiting = self._waiting, []
             for each in waiting:
                 each.resolve(None)
 
-    def _set_up(self) -> Steps[DemoSetup]:
+    def _set_up(self, session: Session) -> Steps[DemoSetup]:
         is_new = DEMO not in self._context.image.topics
         if is_new:
             is_new = yield from self._create()
@@ -126,7 +123,7 @@ class Explorer:
         # A topic that was created and never written to gets its records now; deleted records count as written.
         records_before = sum(each.log_end for each in partitions)
         count = SETUP_RECORDS if not records_before else 0
-        growth = yield from self._write(partitions, count)
+        growth = yield from self._write(session, partitions, count)
         if is_new:
             message = f"{DEMO} was created with {len(partitions)} partitions, and {count} records are in it"
         elif count:
@@ -154,13 +151,12 @@ class Explorer:
 
     def produce(self, session: Session, count: int) -> Steps[DemoProduced]:
         """Write `count` more records."""
-        allow(self._context, session, Operation.WRITE, AclResourceType.TOPIC, DEMO)
         if DEMO not in self._context.image.topics:
             raise KafkaError(
                 f"topic {DEMO!r} does not exist yet: POST /api/architecture/setup creates it",
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             )
-        growth = yield from self._write(self._partitions(find_topic(self._context, DEMO)), count)
+        growth = yield from self._write(session, self._partitions(find_topic(self._context, DEMO)), count)
         return DemoProduced(
             topic=DEMO,
             produced=count,
@@ -179,7 +175,9 @@ class Explorer:
             for each in partitions
         ]
 
-    def _write(self, partitions: list[RoutedPartition], count: int) -> Steps[list[PartitionGrowth]]:
+    def _write(
+        self, session: Session, partitions: list[RoutedPartition], count: int
+    ) -> Steps[list[PartitionGrowth]]:
         """Write readings, numbered from the number of existing records on."""
         segments_before = yield from self._segments(partitions)
         written: list[list[Appended]] = [[] for _ in partitions]
@@ -187,7 +185,7 @@ class Explorer:
         for start in range(begin, begin + count, PORTION_RECORDS):
             end = min(start + PORTION_RECORDS, begin + count)
             writes = [
-                (index, self._append(partitions[index], readings))
+                (index, self._append(session, partitions[index], readings))
                 for index, readings in self._batches(range(start, end), len(partitions))
             ]
             for index, write in writes:
@@ -207,7 +205,9 @@ class Explorer:
             )
         ]
 
-    def _append(self, partition: RoutedPartition, readings: list[Reading]) -> Promise[Appended]:
+    def _append(
+        self, session: Session, partition: RoutedPartition, readings: list[Reading]
+    ) -> Promise[Appended]:
         """Write a batch to the partition's leader."""
         here = partition.here
         if here is not None:
@@ -229,7 +229,10 @@ class Explorer:
             answer.fail(error)
             return answer
         peer_rpc_of(self._context).send(
-            leader, Write(partition.topic, partition.topic_id, records), order_key=partition.number
+            leader,
+            Write(partition.topic, partition.topic_id, records),
+            session=session,
+            order_key=partition.number,
         ).then(written, answer.fail)
         return answer
 

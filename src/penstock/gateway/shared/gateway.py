@@ -30,6 +30,8 @@ P = TypeVar("P", bound=Part)
 
 
 class Gateway:
+    http_schemes: tuple[str, ...] = ()
+    """What HTTP clients have to log in with, for the description of the API; empty for nothing."""
     is_broker = True
     """A node that is only a controller has no gateway."""
 

@@ -28,6 +28,7 @@ from penstock.gateway.idempotency import HEADER, Claim, IdempotencyKeys, digest_
 from penstock.gateway.peer_rpc.client import peer_rpc_of
 from penstock.gateway.peer_rpc.messages import KeyPlaces, RecordToWrite, Write, WriteResult
 from penstock.gateway.peer_rpc.retry import RETRY_MS_MAX, is_alone
+from penstock.gateway.shared.access import TOPIC, allow
 from penstock.gateway.shared.key_search import known_here, known_to_others
 from penstock.gateway.shared.new_records import (
     NewRecord,
@@ -43,7 +44,7 @@ from penstock.gateway.shared.new_records import (
 from penstock.gateway.shared.produce_calls import BatchRecord, ProduceBatch, ProduceCall
 from penstock.gateway.shared.topics import ensure_topic, find_topic, no_partition
 from penstock.handlers.support.context import Context, Session
-from penstock.metadata.acls import AclResourceType, Operation
+from penstock.metadata.acls import Operation
 from penstock.metadata.image import Topic
 from penstock.records import BatchBuilder
 from penstock.records.builder import Headers
@@ -172,7 +173,7 @@ class Producer:
                 call.failed(at, error)
 
         RunningSteps(
-            self._prepare([call.records[at] for at in indexes], prepared),
+            self._prepare(call.session, [call.records[at] for at in indexes], prepared),
             lambda _: self._write(call, indexes, prepared),
             failed,
         )
@@ -189,7 +190,7 @@ class Producer:
                 return True
         return False
 
-    def _prepare(self, records: Iterable[NewRecord], prepared: Prepared) -> Steps[None]:
+    def _prepare(self, session: Session, records: Iterable[NewRecord], prepared: Prepared) -> Steps[None]:
         """Create topics, and load the idempotency keys that are needed."""
         by_topic: dict[str, list[NewRecord]] = {}
         for each in records:
@@ -197,6 +198,7 @@ class Producer:
         made = 0
         for name, those in by_topic.items():
             try:
+                allow(self._context, session, Operation.WRITE, TOPIC, name)
                 check_not_internal(name)
                 if name not in self._context.image.topics:
                     made += 1
@@ -205,7 +207,7 @@ class Producer:
                             f"topic {name!r} does not exist, and one call creates at most {TOPICS_MADE_MAX} topics",
                             ErrorCode.POLICY_VIOLATION,
                         )
-                topic = yield from ensure_topic(self._context, name)
+                topic = yield from ensure_topic(self._context, session, name)
                 digests = self._digests_to_decide(topic, those)
                 if digests and not self.keys.is_open(topic):
                     yield self.keys.open(topic)
@@ -242,10 +244,7 @@ class Producer:
 
     def _admit(self, session: Session, topic: Topic) -> None:
         """Raise if the client may not write to the topic."""
-        if not self._context.authorize(session, Operation.WRITE, AclResourceType.TOPIC, topic.name):
-            raise KafkaError(
-                f"{session.principal} may not write to {topic.name}", ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            )
+        allow(self._context, session, Operation.WRITE, TOPIC, topic.name)
         check_not_internal(topic.name, self._context.audit_topic)
 
     def _led(self, topic: Topic, number: int) -> Partition | None:

@@ -3,9 +3,11 @@
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.internal_topics import INTERNAL_TOPICS, OFFSETS_TOPIC
 from penstock.base.steps import Steps
+from penstock.gateway.shared.access import TOPIC, allow
 from penstock.gateway.shared.controller_call import check, decide
 from penstock.handlers.support.automatic_topics import automatic_topic
-from penstock.handlers.support.context import Context
+from penstock.handlers.support.context import Context, Session
+from penstock.metadata.acls import Operation
 from penstock.metadata.configs import broker_flag
 from penstock.metadata.controller.requests import CreateTopics, NewTopic
 from penstock.metadata.controller.topics import check_name
@@ -27,8 +29,8 @@ def no_partition(topic: Topic, number: int) -> KafkaError:
     )
 
 
-def ensure_topic(context: Context, name: str) -> Steps[Topic]:
-    """The topic; created if it does not exist and `auto.create.topics.enable` allows it."""
+def ensure_topic(context: Context, session: Session, name: str) -> Steps[Topic]:
+    """The topic; created if it does not exist, `auto.create.topics.enable` allows it and the client may create it."""
     topic: Topic | None = context.image.topics.get(name)
     if topic is not None:
         return topic
@@ -37,6 +39,7 @@ def ensure_topic(context: Context, name: str) -> Steps[Topic]:
         "auto.create.topics.enable", context.image, context.settings
     ):
         raise KafkaError(f"no such topic: {name!r}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    allow(context, session, Operation.CREATE, TOPIC, name, or_on_cluster=True)
     yield from _create(context, NewTopic(name))
     return find_topic(context, name)
 

@@ -2,6 +2,8 @@
 
 from typing import Protocol
 
+from penstock.handlers.support.context import Session
+
 
 class Wire(Protocol):
     """A client's connection, as a conversation sees it."""
@@ -11,6 +13,9 @@ class Wire(Protocol):
 
     is_local: bool
     """Whether the client has connected to a loopback address, such as 127.0.0.1."""
+
+    session: Session
+    """The client as it connected: its address, and the principal of its certificate if it has one."""
 
     @property
     def is_full(self) -> bool:
@@ -26,6 +31,9 @@ class Wire(Protocol):
         """Stop reading from the socket, until `go_on_reading`."""
 
     def go_on_reading(self) -> None: ...
+
+    def holds_before_login(self, count: int) -> None:
+        """So many bytes are kept of a client that has to log in; closes the connection if there is no room."""
 
 
 class Conversation(Protocol):
@@ -43,6 +51,10 @@ class Conversation(Protocol):
 
     def ended(self) -> None:
         """The connection is closed, or the node stops: nothing more is sent."""
+
+    @property
+    def is_guest(self) -> bool:
+        """Whether the client has to log in, and has not."""
 
     @property
     def is_idle(self) -> bool:

@@ -11,6 +11,8 @@ from penstock.gateway.http.protocol.request_parser import SLICE_BYTES, SMALL_BYT
 class Limits:
     """What requests have in common, without a port."""
 
+    logins = None
+
     def __init__(self, body_bytes_max: int = 1 << 20) -> None:
         self.names: dict[bytes, str] = {}
         self.bodies = BodyRoom(StillWorld())

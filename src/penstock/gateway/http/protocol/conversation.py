@@ -14,7 +14,7 @@ closing a socket with unread bytes would discard the error response.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.base.errors import KafkaError
@@ -22,6 +22,7 @@ from penstock.base.promise import Promise
 from penstock.base.steps import RunningSteps
 from penstock.base.world import Timer
 from penstock.gateway.http.protocol import browsers
+from penstock.gateway.http.protocol.authentication import HEADER
 from penstock.gateway.http.protocol.errors import error_response, from_kafka
 from penstock.gateway.http.protocol.messages import (
     CHUNKED,
@@ -31,12 +32,15 @@ from penstock.gateway.http.protocol.messages import (
     LAST_CHUNK,
     Answer,
     HttpError,
+    Request,
     Response,
     Stream,
     lines,
 )
 from penstock.gateway.http.protocol.request_parser import SLICE_BYTES, ParsedRequest, RequestParser
 from penstock.gateway.http.protocol.routing import BoundRoute, split_target
+from penstock.gateway.shared.access import check, is_still_allowed
+from penstock.gateway.shared.login import Login, LoginRefused
 from penstock.gateway.shared.wire import Wire
 from penstock.handlers.support.context import Session
 
@@ -61,9 +65,11 @@ class HttpConversation:
     """A `Conversation`."""
 
     __slots__ = (
+        "_asked",
         "_began_ns",
         "_complete",
         "_entry",
+        "_expiry",
         "_is_busy",
         "_is_going_on",
         "_is_head",
@@ -73,6 +79,7 @@ class HttpConversation:
         "_is_paused",
         "_is_reading",
         "_linger",
+        "_login",
         "_parser",
         "_room",
         "_running",
@@ -84,7 +91,11 @@ class HttpConversation:
     def __init__(self, server: "HttpServer", wire: Wire) -> None:
         self._server = server
         self._wire = wire
-        self._session = Session("", 0, wire.peer, "HTTP", self._end)
+        self._session = wire.session
+        """As connected: of requests that need no log-in."""
+        self._session.end = self._end
+        self._login: tuple[str, Login, Session] | None = None
+        """The `Authorization` header of the last log-in, what it showed, and the user's session."""
         self._parser = RequestParser(server)
         self._complete = self._parser.complete
         """Requests that wait for the one in progress."""
@@ -108,6 +119,10 @@ class HttpConversation:
         self._running: RunningSteps[Any] | None = None
         self._room: Promise[None] | None = None
         """Resolved when a stream may write more."""
+        self._asked: tuple[BoundRoute, Request, Login | None] | None = None
+        """While the request is decided about again when ACLs or users change: what was asked, and by whom."""
+        self._expiry: Timer | None = None
+        """Runs until that user's log-in expires."""
 
     # -- what the wire calls ---------------------------------------------------------------------------
 
@@ -126,6 +141,8 @@ class HttpConversation:
         else:
             parser.feed(data)
         self._go_on()
+        if self._server.logins is not None:
+            self._wire.holds_before_login(parser.kept_bytes if self._login is None else 0)
 
     def drained(self) -> None:
         room, self._room = self._room, None
@@ -144,9 +161,14 @@ class HttpConversation:
         if self._linger is not None:
             self._linger.cancel()
             self._linger = None
+        self._unguard()
         if self._running is not None:
             self._running.cancel()
             self._running = None
+
+    @property
+    def is_guest(self) -> bool:
+        return self._server.logins is not None and self._login is None
 
     @property
     def is_idle(self) -> bool:
@@ -182,6 +204,8 @@ class HttpConversation:
             while not self._is_busy and not self._is_over and not self._wire.is_full:
                 if self._complete:
                     self._begin(self._complete.popleft())
+                elif parser.login_due:
+                    self._log_in_before_body()
                 elif parser.held:
                     parser.feed_held()
                 else:
@@ -214,12 +238,42 @@ class HttpConversation:
                 browsers.check(headers, self._server.hosts(), is_local=self._wire.is_local)
             entry, parameters = self._server.router.find(method, path)
             self._entry = entry
+        except Exception as error:
+            self._fail(error)
+            return
+        logins = self._server.logins
+        if logins is None or (HEADER not in headers and self._server.is_open(entry.route.rule)):
+            self._handle(self._session, entry, parameters, query, headers, body)
+        else:
+            self._log_in(
+                headers,
+                lambda session: self._handle(session, entry, parameters, query, headers, body),
+                self._fail,
+            )
+
+    def _handle(
+        self,
+        session: Session,
+        entry: BoundRoute,
+        parameters: Mapping[str, str],
+        query: bytes,
+        headers: Mapping[str, str],
+        body: bytes,
+    ) -> None:
+        """Handle a request of a client that is known: here a request of this door begins."""
+        server = self._server
+        if server.context.audit is not None:
+            route = entry.route
+            session = session.within(f"{route.method} {route.path}", headers.get("user-agent"))
+        try:
             if body and (entry.route.body is None or "content-encoding" in headers):
                 _check_body(entry, headers, body)
-            request = entry.request(self._session, parameters, query, headers, body)
+            request = entry.request(session, parameters, query, headers, body)
             if self._is_head:
                 request = request._replace(is_head=True)
-            answer = entry.handle(self._server.gateway, request)
+            if server.is_guarded:
+                self._guard(entry, request)
+            answer = entry.handle(server.gateway, request)
         except Exception as error:
             self._fail(error)
             return
@@ -255,6 +309,99 @@ class HttpConversation:
             logger.error("request from %s failed: unexpected error", self._wire.peer, exc_info=error)
             error = HttpError(500, "internal_error", "internal error; see the broker's log")
         self._respond(error_response(error))
+
+    # -- log-ins and ACLs ------------------------------------------------------------------------------
+
+    def _log_in(
+        self,
+        headers: Mapping[str, str],
+        then: Callable[[Session], None],
+        refused: Callable[[HttpError], None],
+    ) -> None:
+        """Call `then` with the session of the user that the headers show. A connection logs in with the first request,
+        and again if a request has other credentials or the user has changed."""
+        logins, world = self._server.logins, self._server.context.world
+        assert logins is not None
+        given, known = headers.get(HEADER), self._login
+        if known is not None and given == known[0] and known[1].is_current(world.now_ms()):
+            then(known[2])
+            return
+        try:
+            credentials = logins.credentials(headers)
+        except HttpError as error:
+            refused(error)
+            return
+
+        def accepted(login: Login) -> None:
+            if not self._is_over and self._is_busy:
+                session = login.session_of(self._session)
+                self._login = given or "", login, session
+                self._wire.holds_before_login(0)
+                then(session)
+
+        def failed(error: KafkaError) -> None:
+            if not self._is_over and self._is_busy:
+                self._is_kept_alive = False
+                refused(logins.refusal(error))
+
+        logins.check(credentials, self._session).then(accepted, failed)
+
+    def _log_in_before_body(self) -> None:
+        """So that a body is received of users only."""
+        parser = self._parser
+        self._is_busy = True
+
+        def accepted(_: Session) -> None:
+            parser.login_due = self._is_busy = False
+            self._go_on()
+
+        def refused(error: HttpError) -> None:
+            self._is_busy = False
+            parser.refuse(error)
+            self._go_on()
+
+        self._log_in(parser.headers, accepted, refused)
+
+    def _guard(self, entry: BoundRoute, request: Request) -> None:
+        """Raise if the client is not authorized. A read is decided about again when ACLs or users change."""
+        server = self._server
+        rule = entry.route.rule
+        if rule is None:
+            raise HttpError(403, "no_rule", f"{entry.route.method} {entry.route.path} is for nobody")
+        if server.is_open(rule):
+            return
+        check(server.context, request.session, rule.needs, request.names)
+        if self._is_reading:
+            login = self._login
+            self._asked = entry, request, None if login is None else login[1]
+            server.rechecks.add(self._check_again)
+            if login is not None and login[1].expires_ms is not None:
+                left_ms = max(login[1].expires_ms - server.context.world.now_ms(), 0)
+                self._expiry = server.context.world.call_later(left_ms + 1, self._check_again)
+
+    def _unguard(self) -> None:
+        if self._asked is not None:
+            self._asked = None
+            self._server.rechecks.remove(self._check_again)
+        if self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
+
+    def _check_again(self) -> None:
+        if self._asked is None:
+            return
+        entry, request, login = self._asked
+        server = self._server
+        try:
+            if login is not None and not login.is_current(server.context.world.now_ms()):
+                raise LoginRefused("the user was changed or removed, or the token has expired")
+            assert entry.route.rule is not None
+            needs = entry.route.rule.needs
+            if not is_still_allowed(server.context, request.session, needs, request.names):
+                check(server.context, request.session, needs, request.names)
+        except KafkaError as error:
+            logger.info("a request of %s ends: %s", request.session.principal, error)
+            self._give_up()
 
     # -- answering -------------------------------------------------------------------------------------
 
@@ -324,6 +471,7 @@ class HttpConversation:
             logger.warning("stream to %s ended early: %s", self._wire.peer, error)
         else:
             logger.error("stream to %s failed: unexpected error", self._wire.peer, exc_info=error)
+        self._unguard()
         self._is_busy = False
         self._close()
 
@@ -344,11 +492,14 @@ class HttpConversation:
         if self._running is not None:
             self._running.cancel()
             self._running = None
+        self._unguard()
         self._is_busy = False
         self._close()
 
     def _done(self) -> None:
         self._is_busy = False
+        if self._asked is not None:
+            self._unguard()
         self._parser.free_room()
         if self._is_kept_alive:
             self._go_on()

@@ -14,6 +14,7 @@ import msgspec
 from penstock.base.promise import Promise
 from penstock.base.steps import Steps
 from penstock.base.world import World
+from penstock.gateway.shared.access import Rule
 from penstock.handlers.support.context import Session
 
 JSON = "application/json"
@@ -35,6 +36,13 @@ class Request(NamedTuple):
     """Decoded as the route's type of body; None if the route has none."""
     is_head: bool = False
     """HEAD: the response is sent without its body."""
+
+    def names(self, parameter: str) -> Sequence[str]:
+        """The name or names that a parameter of the path, the query or the body has."""
+        found = self.path.get(parameter)
+        if found is None:
+            found = self.query.get(parameter) or getattr(self.body, parameter)
+        return (found,) if isinstance(found, str) else found
 
 
 class Response(NamedTuple):
@@ -120,6 +128,8 @@ class Route(NamedTuple):
     """Error statuses, besides those of every route (`errors.ALWAYS`)."""
     content_types: Sequence[str] = (JSON,)
     """Content types of a successful response."""
+    rule: Rule | None = None
+    """Who may send it. Without a rule it is refused on a node with an authorizer or log-ins."""
 
 
 H = TypeVar("H", bound=Handle)
@@ -144,6 +154,7 @@ class Routes(list[Route]):
         status: int = 200,
         errors: Sequence[int] = (),
         content_types: Sequence[str] = (JSON,),
+        rule: Rule | None = None,
     ) -> Callable[[H], H]:
         """Decorate the handler of a route."""
 
@@ -161,6 +172,7 @@ class Routes(list[Route]):
                     status,
                     errors,
                     content_types,
+                    rule,
                 )
             )
             return handle

@@ -44,8 +44,26 @@ _REF = "#/components/schemas/{name}"
 _KINDS: dict[Any, str] = {str: "string", int: "integer", bool: "boolean"}
 
 
-def describe(routes: Sequence[Route]) -> bytes:
-    """The document, as JSON."""
+SCHEMES: dict[str, dict[str, str]] = {
+    "basic": {
+        "type": "http",
+        "scheme": "basic",
+        "description": "A user of PLAIN or SCRAM, or the id and the HMAC of a delegation token.",
+    },
+    "bearer": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "A token of the identity provider (OAUTHBEARER).",
+    },
+}
+"""What clients log in with, by the names of HTTP."""
+
+OF_LOGINS = (401, 429)
+"""Statuses of every route if clients have to log in."""
+
+
+def describe(routes: Sequence[Route], schemes: Sequence[str] = ()) -> bytes:
+    """The document, as JSON. `schemes` are those of `SCHEMES` that clients have to log in with; empty for none."""
     shapes = [each for route in routes for each in (route.body, route.answer) if each is not None]
     schemas, components = msgspec.json.schema_components([*shapes, ErrorBody], ref_template=_REF)
     found = iter(schemas)
@@ -53,7 +71,8 @@ def describe(routes: Sequence[Route]) -> bytes:
     for route in routes:
         body = next(found) if route.body is not None else None
         answer = next(found) if route.answer is not None else None
-        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, body, answer)
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, body, answer, schemes)
+    secured = {"securitySchemes": {each: SCHEMES[each] for each in schemes}} if schemes else {}
     document = {
         "openapi": "3.1.0",
         "info": {"title": "Penstock", "version": __version__, "description": ABOUT},
@@ -64,13 +83,14 @@ def describe(routes: Sequence[Route]) -> bytes:
         "paths": paths,
         "components": {
             "schemas": components,
-            "responses": {str(status): _error(status) for status in _statuses(routes)},
+            "responses": {str(status): _error(status) for status in _statuses(routes, schemes)},
+            **secured,
         },
     }
     return msgspec.json.encode(document)
 
 
-def _operation(route: Route, body: Any, answer: Any) -> dict[str, Any]:
+def _operation(route: Route, body: Any, answer: Any, schemes: Sequence[str]) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "tags": [route.tag],
         "summary": route.summary,
@@ -80,10 +100,13 @@ def _operation(route: Route, body: Any, answer: Any) -> dict[str, Any]:
             str(route.status): _good(route, answer),
             **{
                 str(status): {"$ref": f"#/components/responses/{status}"}
-                for status in sorted({*ALWAYS, *route.errors})
+                for status in sorted({*ALWAYS, *route.errors, *(OF_LOGINS if schemes else ())})
             },
         },
     }
+    if schemes:
+        is_optional = route.rule is not None and (route.rule.is_open or bool(route.rule.opened_by))
+        operation["security"] = [*([{}] if is_optional else []), *({each: []} for each in schemes)]
     if body is not None:
         operation["requestBody"] = {"required": True, "content": {JSON: {"schema": body}}}
     return operation
@@ -171,5 +194,7 @@ def _error(status: int) -> dict[str, Any]:
     }
 
 
-def _statuses(routes: Sequence[Route]) -> list[int]:
-    return sorted({*ALWAYS, *(status for route in routes for status in route.errors)})
+def _statuses(routes: Sequence[Route], schemes: Sequence[str]) -> list[int]:
+    return sorted(
+        {*ALWAYS, *(OF_LOGINS if schemes else ()), *(status for route in routes for status in route.errors)}
+    )

@@ -14,10 +14,8 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TimestampMs
 from penstock.gateway.http.protocol.messages import HttpError, Request
 from penstock.gateway.peer_rpc.routed_partition import RoutedPartition, find_partition
-from penstock.gateway.shared.controller_call import allow
 from penstock.gateway.shared.topics import find_topic
 from penstock.handlers.support.context import Context
-from penstock.metadata.acls import AclResourceType, Operation
 from penstock.metadata.controller.topics import NAME_LENGTH_MAX
 from penstock.metadata.image import Topic
 
@@ -113,16 +111,14 @@ PARTITION_MAX: Final = 2**31 - 1
 _PARTITION_DIGITS_MAX: Final = 10
 
 
-def topic_in(context: Context, request: Request, operation: Operation) -> Topic:
-    """The topic in the path. Raises if the client is not authorized for the operation."""
-    name = request.path["topic"]
-    allow(context, request.session, operation, AclResourceType.TOPIC, name)
-    return find_topic(context, name)
+def topic_in(context: Context, request: Request) -> Topic:
+    """The topic in the path."""
+    return find_topic(context, request.path["topic"])
 
 
-def partition_in(context: Context, request: Request, operation: Operation) -> RoutedPartition:
+def partition_in(context: Context, request: Request) -> RoutedPartition:
     """The same for a partition, led by any broker."""
-    topic = topic_in(context, request, operation)
+    topic = topic_in(context, request)
     return find_partition(context, topic.name, number_in(request))
 
 

@@ -148,6 +148,7 @@ class RequestParser:
         "held",
         "is_refused",
         "is_shut",
+        "login_due",
     )
 
     def __init__(self, server: "HttpServer") -> None:
@@ -159,6 +160,8 @@ class RequestParser:
         """Received bytes that are not parsed yet."""
         self.continue_due = False
         """Whether the client waits for `100 Continue` before it sends the body."""
+        self.login_due = False
+        """Whether the client has to log in before its body is received."""
         self.is_shut = False
         """Whether no request can follow: further input is dropped."""
         self.is_refused = False
@@ -190,6 +193,16 @@ class RequestParser:
     def unfinished(self) -> int | None:
         """The number of the request whose rest is missing; None if there is none."""
         return self._begun if self._begun != self._whole and not self.is_shut else None
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Of the request that is being parsed."""
+        return self._headers
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of requests that are not complete or not handled."""
+        return self._fed_bytes + self._head_bytes + self._body_bytes + len(self.held)
 
     # -- bytes in --------------------------------------------------------------------------------------
 
@@ -303,6 +316,7 @@ class RequestParser:
             )
         if "content-length" in headers or "transfer-encoding" in headers:
             self._body_bytes_max = self._server.body_bytes_max()
+            self.login_due = self._server.logins is not None
             length = headers.get("content-length", "")
             if length.isdigit() and int(length[:20]) > self._body_bytes_max:
                 self._stop(self._body_too_large())
@@ -324,7 +338,7 @@ class RequestParser:
 
     def on_message_complete(self) -> None:
         self._whole = self._begun
-        self._in_body = self.continue_due = False
+        self._in_body = self.continue_due = self.login_due = False
         self._fed_bytes = 0
         parser = self._parser
         version = parser.get_http_version()
@@ -378,7 +392,7 @@ class RequestParser:
         """Stop parsing this client's input. The error is sent after the responses to earlier requests."""
         self.is_shut = True
         self.held = _NOTHING
-        self.continue_due = False
+        self.continue_due = self.login_due = False
         self._body = []
         self.free_room()
         if self._is_last:
