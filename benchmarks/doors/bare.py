@@ -36,7 +36,7 @@ class NoNode:
         self.image = EMPTY
         self.settings = BrokerSettings(1, {})
         self.metrics = Metrics()
-        self.authorizer = None
+        self.authorizer = self.audit = None
 
 
 class Everybody:

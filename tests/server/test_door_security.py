@@ -639,3 +639,35 @@ def test_no_secret_of_a_log_in_is_logged_or_answered(
     ]
     assert planted not in caplog.text
     assert all(planted.encode() not in each for each in answers)
+
+
+def test_denials_and_log_ins_at_the_doors_are_in_the_audit(tmp_path: Path) -> None:
+    file = tmp_path / "audit.json"
+    settings = {**GUARDED, "audit.log": "denied", "audit.file": str(file)}
+    with Broker(http=True, line=True, settings=settings) as broker:
+        assert (
+            ask(broker, "/topics/payroll/records", as_user=BOB, headers={"User-Agent": "app"}).status == 403
+        )
+        assert ask(broker, "/topics", as_user=("bob", "wrong")).status == 401
+        says(broker, b"AUTH bob bob%20secret%25\nTOPIC payroll - 2\nhipayroll:g:0\n")
+    lines = [json.loads(each) for each in file.read_text().splitlines()]
+    found = [
+        (
+            each["listener"],
+            each["event"],
+            each["principal"],
+            each.get("request"),
+            each["operation"],
+            each["result"],
+        )
+        for each in lines
+    ]
+    assert found == [
+        ("HTTP", "login", "User:bob", None, "PLAIN", "allowed"),
+        ("HTTP", "operation", "User:bob", "GET /topics/{topic}/records", "Read", "denied"),
+        ("HTTP", "login", "User:bob", None, None, "denied"),
+        ("LINE", "login", "User:bob", None, "PLAIN", "allowed"),
+        ("LINE", "operation", "User:bob", "TOPIC", "Write", "denied"),
+        ("LINE", "operation", "User:bob", "READ", "Read", "denied"),
+    ]
+    assert lines[1]["client_id"] == "app"

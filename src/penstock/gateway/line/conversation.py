@@ -41,7 +41,7 @@ from penstock.gateway.line.replies import ERROR, OK, Replies, error
 from penstock.gateway.line.stream import open_stream
 from penstock.gateway.line.stream_sender import StreamSender
 from penstock.gateway.peer_rpc.routed_partition import RoutedPartition, find_partition, look_up_bounds
-from penstock.gateway.shared.access import check
+from penstock.gateway.shared.access import check, is_still_allowed
 from penstock.gateway.shared.gateway import Gateway
 from penstock.gateway.shared.login import Login
 from penstock.gateway.shared.rechecks import Rechecks
@@ -70,8 +70,8 @@ _LOG_IN_FIRST = "log in first: AUTH <user> <password>"
 _HTTP = re.compile(rb" HTTP/[0-9](\.[0-9])?$")
 """The end of an HTTP request line. No command ends like this."""
 
-_WORDS: dict[type, str] = {Ack: "ACK", Auth: "AUTH", Read: "READ", SetOffset: "SET_OFFSET"}
-"""Names of commands in metrics."""
+_WORDS: dict[type, str] = {Ack: "ACK", Auth: "AUTH", Produce: "TOPIC", Read: "READ", SetOffset: "SET_OFFSET"}
+"""Names of commands in metrics and in the audit."""
 
 
 class _LoginFailed(KafkaError):
@@ -87,6 +87,7 @@ class LineConversation:
         self._context = gateway.context
         self._wire = wire
         self._session = wire.session
+        self._session.request = _WORDS[Produce]
         self._login: Login | None = None
         """None if the client has not logged in."""
         self._timer: Timer | None = None
@@ -393,7 +394,10 @@ class LineConversation:
 
     def _authorize(self, command: Command, names: Read | SetOffset) -> None:
         """Raise unless the client is authorized for the command, which is about the topic and group of `names`."""
-        check(self._context, self._session, RULES[type(command)].needs, lambda each: (getattr(names, each),))
+        session = self._session
+        if self._context.audit is not None:
+            session = session.within(_WORDS[type(command)], None)
+        check(self._context, session, RULES[type(command)].needs, lambda each: (getattr(names, each),))
 
     def _log_in(self, command: Auth) -> Steps[bytes]:
         logins, before = self._server.logins, self._login
@@ -407,6 +411,7 @@ class LineConversation:
             raise _LoginFailed(f"{wrong}; the connection is closed") from wrong
         self._login = login
         self._session = self._produce_buffer.session = login.session_of(self._wire.session)
+        self._session.request = _WORDS[Produce]
         self._wire.holds_before_login(0)
         self._begin_session(login, logins.session_ms.get(login.mechanism, 0))
         return OK
@@ -437,7 +442,12 @@ class LineConversation:
         login, stream = self._login, self._sender.stream
         if login is not None and not login.is_current(self._context.world.now_ms()):
             self._session_over()
-        elif stream is not None:
+        elif stream is not None and not is_still_allowed(
+            self._context,
+            self._session,
+            RULES[Read].needs,
+            lambda each: (getattr(stream.request, each),),
+        ):
             try:
                 self._authorize(stream.request, stream.request)
             except KafkaError as wrong:

@@ -115,16 +115,25 @@ class DoorLogins:
         return found
 
     def _check(self, credentials: Credentials, session: Session) -> Steps[Login]:
-        address = network_of(session.client_address)
+        address, audit = network_of(session.client_address), self._context.audit
         try:
             if isinstance(credentials, BearerToken):
-                return self._of_token(credentials.token)
-            return (yield from self._of_password(credentials, address))
+                login = self._of_token(credentials.token)
+            else:
+                login = yield from self._of_password(credentials, address)
         except LoginRefused as refused:
             self._guesses.failed(address)
             self._failed.add(session, refused.why)
+            if audit is not None:
+                how, user = (
+                    (None, credentials.user) if isinstance(credentials, Password) else (OAUTHBEARER, None)
+                )
+                audit.login_failed(session, how, refused.why, user)
             yield sleep(self._context.world, self._failed_delay_ms)
             raise
+        if audit is not None:
+            audit.logged_in(login.session_of(session), login.mechanism)
+        return login
 
     # -- bearer tokens -----------------------------------------------------------------------------------
 
