@@ -119,10 +119,11 @@ class DoorLogins:
         try:
             if isinstance(credentials, BearerToken):
                 login = self._of_token(credentials.token)
-            else:
+            elif self._proof(credentials) in self._remembered:
                 login = yield from self._of_password(credentials, address)
+            else:
+                login = yield from self._guesses.counted(address, self._of_password(credentials, address))
         except LoginRefused as refused:
-            self._guesses.failed(address)
             self._failed.add(session, refused.why)
             if audit is not None:
                 how, user = (
@@ -155,8 +156,6 @@ class DoorLogins:
         if not user or not password or len(user) > NAME_CHARS_MAX or len(password) > PASSWORD_CHARS_MAX:
             raise LoginRefused("the user or the password is empty or too long")
         proof = self._proof(given)
-        if proof not in self._remembered:
-            self._guesses.check(address)
         if self._plain is not None and self._plain.knows(user, password):
             return Login(user, PLAIN)
         if not self._scrams:
@@ -307,26 +306,35 @@ class HashingQueue:
 
 
 class Guesses:
-    """Counts failed log-ins by address."""
+    """Bounds how many wrong passwords an address can try."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._failures: OrderedDict[str, tuple[float, int]] = OrderedDict()
-        """The number, less those that are forgotten, and when it was counted."""
+        """By address: log-ins that failed or are under way, less those that are forgotten, and when it was counted."""
 
-    def _left(self, address: str) -> float:
+    def counted(self, address: str, steps: Steps[Login]) -> Steps[Login]:
+        """Check a password, unless the address has failed too often. It counts as failed until it is known."""
+        now = self._now(address)
+        if now >= FAILURES_MAX:
+            wait_s = int((now - FAILURES_MAX) / FAILURES_A_SECOND) + 1
+            raise TooManyLogins("too many failed log-ins from this address", wait_s)
+        self._add(address, 1)
+        try:
+            return (yield from steps)
+        except LoginRefused:
+            self._add(address, 1)
+            raise
+        finally:
+            self._add(address, -1)
+
+    def _now(self, address: str) -> float:
         count, counted_ns = self._failures.get(address, (0.0, 0))
         seconds = (self._world.clock_ns() - counted_ns) / 1e9
         return max(count - seconds * FAILURES_A_SECOND, 0.0)
 
-    def check(self, address: str) -> None:
-        left = self._left(address)
-        if left >= FAILURES_MAX:
-            wait_s = int((left - FAILURES_MAX) / FAILURES_A_SECOND) + 1
-            raise TooManyLogins("too many failed log-ins from this address", wait_s)
-
-    def failed(self, address: str) -> None:
-        self._failures[address] = self._left(address) + 1, self._world.clock_ns()
+    def _add(self, address: str, more: int) -> None:
+        self._failures[address] = max(self._now(address) + more, 0.0), self._world.clock_ns()
         self._failures.move_to_end(address)
         while len(self._failures) > ADDRESSES_MAX:
             self._failures.popitem(last=False)

@@ -1,0 +1,98 @@
+"""Users and ACLs at every door of a cluster: a client may do the same at each broker, and brokers trust each other by
+ClusterAction alone."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from tests.server.test_door_security import (
+    BOB,
+    JAAS,
+    LOGINS,
+    STANDARD,
+    acl,
+    ask,
+    create_acls,
+    remove_user,
+    set_password,
+    until,
+)
+
+from penstock.client.line import LineClient
+from penstock.testing import Cluster
+
+ALICE = ("alice", "alice-secret")
+PARTITIONS = 6
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    settings = {
+        **LOGINS,
+        "listener.name.http.plain.sasl.jaas.config": JAAS.format(
+            'user_alice="alice-secret" user_bob="bob secret%"'
+        ),
+        "authorizer.class.name": STANDARD,
+        "allow.everyone.if.no.acl.found": "true",
+        "offsets.topic.num.partitions": PARTITIONS,
+        "offsets.topic.replication.factor": 1,
+        "default.replication.factor": 1,
+        "num.partitions": PARTITIONS,
+    }
+    with Cluster(brokers=3, http=True, line=True, settings=settings) as cluster:
+        first = cluster.brokers[0]
+        # What brokers and controllers need of each other: from now on they, and Kafka's clients, may do no more.
+        create_acls(
+            first,
+            *(
+                acl("ANONYMOUS", each, "BROKER", "kafka-cluster")
+                for each in ("CLUSTER_ACTION", "ALTER", "DESCRIBE", "CREATE")
+            ),
+            *(acl("alice", each, "TOPIC", "orders") for each in ("ALL", "CREATE")),
+            acl("alice", "READ", "GROUP", "billing"),
+        )
+        for broker in cluster.brokers:  # the others follow within moments
+            until(lambda broker=broker: ask(broker, "/topics/orders", as_user=ALICE).status == 404)
+        yield cluster
+
+
+def test_a_client_may_do_the_same_at_every_broker(cluster: Cluster) -> None:
+    rows = [{"topic": "orders", "value": "aGk=", "partition": n % PARTITIONS} for n in range(30)]
+    for broker in cluster.brokers:
+        made = ask(broker, "/produce", method="POST", as_user=ALICE, body=rows)
+        assert all("offset" in each for each in json.loads(made.data)), made.data  # type: ignore[attr-defined]
+        denied = ask(broker, "/produce", method="POST", as_user=BOB, body=rows)
+        assert denied.status == 403
+    for broker in cluster.brokers:
+        listed = ask(broker, "/topics/orders/records", as_user=ALICE)
+        assert len(json.loads(listed.data)["records"]) == 90  # type: ignore[attr-defined]
+        tail = ask(broker, "/topics/orders/tail?from=earliest&wait_ms=0", as_user=ALICE)
+        assert tail.data.count(b"data: {") == 91  # type: ignore[attr-defined]  # with the event at its end
+        viewed = ask(broker, "/api/architecture/topics/orders", as_user=ALICE)
+        assert viewed.data.count(b'"segments"') >= PARTITIONS  # type: ignore[attr-defined]
+        path = "/topics/orders/partitions/{}/records?before=0"
+        assert ask(broker, path.format(0), method="DELETE", as_user=ALICE).status == 200
+        assert ask(broker, path.format(0), method="DELETE", as_user=BOB).status == 403
+        for number in range(PARTITIONS):
+            path = f"/consume?group=billing&topic=orders&partition={number}"
+            consumed = ask(broker, path, as_user=ALICE)
+            assert len(json.loads(consumed.data)["messages"]) == 15, consumed.data  # type: ignore[attr-defined]
+            assert ask(broker, path, as_user=BOB).status == 403
+    for broker in cluster.brokers:
+        with (
+            LineClient("127.0.0.1", broker.line_port, user="alice", password="alice-secret") as client,
+            client.consume("orders", "billing", until_empty=True) as messages,
+        ):
+            message = next(messages)
+            assert message.value == b"hi"
+            message.ack()
+
+
+def test_a_changed_user_counts_at_every_broker_at_once(cluster: Cluster) -> None:
+    for password in ("first", "second"):
+        set_password(cluster.brokers[0], "carol", password)
+        for broker in cluster.brokers:
+            assert ask(broker, "/topics", as_user=("carol", password)).status == 200
+    remove_user(cluster.brokers[0], "carol")
+    for broker in cluster.brokers:
+        assert ask(broker, "/topics", as_user=("carol", "second")).status == 401
