@@ -22,7 +22,7 @@ from penstock.client.line import LineClient, LineError
 from penstock.gateway.http.protocol.messages import Route
 from penstock.gateway.http.routes import all_routes
 from penstock.gateway.shared.access import CLUSTER, GROUP, TOPIC
-from penstock.server import tls
+from penstock.server import file_watch
 from penstock.testing import Broker
 
 SECONDS_MAX = 20.0
@@ -258,7 +258,7 @@ def test_a_certificate_names_the_client(tmp_path: Path, ca: trustme.CA) -> None:
 def test_changed_certificates_are_used(
     tmp_path: Path, ca: trustme.CA, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tls, "LOOK_MS", 50)
+    monkeypatch.setattr(file_watch, "LOOK_MS", 50)
     other = trustme.CA(organization_name="Next year")
     with Broker(http=True, settings=with_tls(tmp_path, ca)) as broker:
         assert ask(broker, "/health/live", context=client_context(ca)).status == 200
