@@ -42,7 +42,8 @@ def test_a_leader_that_cannot_write_hands_over_and_is_in_sync_again_when_it_can(
         assert sent == list(range(20)), "each is there once"
         wait_until(lambda: seen.isr("orders") == {1, 2, 3})
         assert (
-            "the disk of orders-0 fails here: another replica is to lead it" in cluster.nodes[leader].stderr
+            "the disk of orders-0 fails on this broker; handing over leadership"
+            in cluster.nodes[leader].stderr
         )
     assert_equal_replicas([tmp_path / f"node-{number}" for number in (1, 2, 3)], "orders")
 

@@ -253,7 +253,7 @@ def test_without_any_keys_clients_try_again(caplog: pytest.LogCaptureFixture) ->
     world.advance(5000)
     with pytest.raises(KeysPending):
         RefreshingValidator(keys, TokenRules()).validate(signed(), world.now_ms())
-    assert "nobody can log in" in caplog.text
+    assert "clients cannot log in" in caplog.text
 
 
 @contextmanager

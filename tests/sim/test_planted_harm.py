@@ -47,7 +47,7 @@ def told_by(scenario: Scenario) -> str:
 def test_nodes_bear_flipped_bits_and_say_what_they_found() -> None:
     told = "".join(told_by(replace(FLIPPED, seed=seed)) for seed in range(6))
     assert ".log flip at" in told
-    assert "is damaged here: another replica is to lead it" in told
+    assert "is damaged on this broker; handing over leadership to an in-sync replica" in told
     assert "was damaged: it is truncated to" in told
 
 

@@ -91,8 +91,8 @@ def _vote(request: Vote, cluster_id: str | None, listener: str) -> WireRequest[A
         return make.VoteRequest(cluster_id=cluster_id, voter_id=request.voter.id, topics=_topics(make, asked))
 
     def parse(response: Any) -> Reply:
-        told, error, hint = _partition(Api.VOTE, response, listener)
-        return VoteReply(request.request_id, error, hint, told.vote_granted)
+        answer, error, hint = _partition(Api.VOTE, response, listener)
+        return VoteReply(request.request_id, error, hint, answer.vote_granted)
 
     return _through_kio(Api.VOTE, build, parse, version_min=2 if request.pre_vote else 1)
 
@@ -181,21 +181,21 @@ def _fetch(request: Fetch, cluster_id: str | None, listener: str) -> WireRequest
             raise MalformedResponse(
                 f"Fetch {version}: the answer is about {found}, expected the metadata log"
             )
-        told = response.topics[0][1][0]
+        answer = response.topics[0][1][0]
         leader = UNKNOWN_LEADER
-        if told.current_leader is not None:
-            leader_id, epoch = told.current_leader
+        if answer.current_leader is not None:
+            leader_id, epoch = answer.current_leader
             leader = _hint(epoch, leader_id, response.node_endpoints, listener)
-        diverging, snapshot = told.diverging_epoch, told.snapshot_id
+        diverging, snapshot = answer.diverging_epoch, answer.snapshot_id
         return FetchReply(
             request.request_id,
-            _code(told.error_code),
+            _code(answer.error_code),
             leader,
-            told.high_watermark,
-            told.log_start_offset,
+            answer.high_watermark,
+            answer.log_start_offset,
             OffsetAndEpoch(diverging.end_offset, diverging.epoch) if diverging is not None else None,
             OffsetAndEpoch(snapshot.end_offset, snapshot.epoch) if snapshot is not None else None,
-            bytes(told.records) if told.records else None,
+            bytes(answer.records) if answer.records else None,
         )
 
     return WireRequest(Api.FETCH, 17, 18, lambda version: fetch_body(version, said), read)
@@ -223,16 +223,16 @@ def _fetch_snapshot(request: FetchSnapshot, cluster_id: str | None, listener: st
         found = [(each.name, [one.index for one in each.partitions]) for each in response.topics]
         if found != [(METADATA_TOPIC, [0])]:
             raise MalformedResponse(f"FetchSnapshot: the answer is about {found}, expected the metadata log")
-        told = response.topics[0].partitions[0]
-        leader = told.current_leader
+        answer = response.topics[0].partitions[0]
+        leader = answer.current_leader
         return FetchSnapshotReply(
             request.request_id,
-            _code(told.error_code),
+            _code(answer.error_code),
             _hint(leader.leader_epoch, leader.leader_id, response.node_endpoints, listener),
-            OffsetAndEpoch(told.snapshot_id.end_offset, told.snapshot_id.epoch),
-            told.size,
-            told.position,
-            bytes(told.unaligned_records),
+            OffsetAndEpoch(answer.snapshot_id.end_offset, answer.snapshot_id.epoch),
+            answer.size,
+            answer.position,
+            bytes(answer.unaligned_records),
         )
 
     return _through_kio(Api.FETCH_SNAPSHOT, build, parse, version_min=1)
@@ -259,9 +259,9 @@ def _update(request: UpdateVoter, cluster_id: str | None, listener: str) -> Wire
 
     def read(body: memoryview, version: int) -> Answer:
         response = said.read(body, version)
-        told = response.current_leader
-        endpoints = (Endpoint(listener, told.host, told.port),) if told.host else ()
-        hint = LeaderHint(told.leader_epoch, told.leader_id, endpoints)
+        answer = response.current_leader
+        endpoints = (Endpoint(listener, answer.host, answer.port),) if answer.host else ()
+        hint = LeaderHint(answer.leader_epoch, answer.leader_id, endpoints)
         return VoterChangeReply(request.request_id, _code(response.error_code), hint)
 
     said = through_kio(Api.UPDATE_RAFT_VOTER, build)
@@ -349,9 +349,9 @@ def _partition(api: Api, response: Any, listener: str) -> tuple[Any, ErrorCode, 
     found = [(each.topic_name, [one.partition_index for one in each.partitions]) for each in response.topics]
     if found != [(METADATA_TOPIC, [0])]:
         raise MalformedResponse(f"{api.label}: the response is about {found}, expected {METADATA_TOPIC}-0")
-    told = response.topics[0].partitions[0]
-    hint = _hint(told.leader_epoch, told.leader_id, response.node_endpoints, listener)
-    return told, _code(told.error_code), hint
+    answer = response.topics[0].partitions[0]
+    hint = _hint(answer.leader_epoch, answer.leader_id, response.node_endpoints, listener)
+    return answer, _code(answer.error_code), hint
 
 
 def _hint(epoch: int, leader_id: int, endpoints: Sequence[Any], listener: str) -> LeaderHint:

@@ -23,8 +23,8 @@ def unsupported_reason(image: ClusterImage, *, has_authorizer: bool) -> str | No
 def warn_unsupported(image: ClusterImage, *, has_token_keys: bool) -> None:
     if image.tokens and not has_token_keys:
         logger.warning(
-            "the cluster has %d delegation tokens, and delegation.token.secret.key is not set: nobody can log in with "
-            "one",
+            "the cluster has %d delegation tokens, and delegation.token.secret.key is not set: clients cannot log in "
+            "with one",
             len(image.tokens),
         )
     groups = sum(resource.type == ResourceType.GROUP for resource in image.configs)

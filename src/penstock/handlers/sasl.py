@@ -3,10 +3,10 @@
     SaslHandshake 0 to 1        the client chooses a mechanism
     SaslAuthenticate 0 to 2     the client's tokens; after SaslHandshake 0 they come without Kafka's headers
 
-A connection to a SASL listener begins with a `LoginDispatcher`, which takes nothing but ApiVersions and these two.
-When the client has logged in, the connection is served by the node's dispatcher, as on any other listener, so a log-in
-costs later requests nothing. If sessions end (`connections.max.reauth.ms`, tokens), a dispatcher in between sees the
-clock.
+A connection to a SASL listener begins with a `LoginDispatcher`, which accepts only ApiVersions and these two. When the
+client has logged in, the connection is served by the node's dispatcher, as on any other listener, so a log-in costs
+later requests nothing. If sessions expire (`connections.max.reauth.ms`, tokens), a dispatcher in between checks the
+time.
 
 Before its log-in a connection has small frames (`sasl.server.max.receive.size`) and `LOGIN_MS_MAX` of time. After a
 failure the client is answered `connection.failed.authentication.delay.ms` later, and its connection is closed.
@@ -75,7 +75,7 @@ class LoginConnection(Protocol):
 
 
 class FailedLogins:
-    """Logs failed log-ins, in one line for those within a second: their number is a client's choice."""
+    """Logs failed log-ins, in one line for those within a second, because a client can cause any number of them."""
 
     __slots__ = ("_count", "_logged_ns", "_world")
 

@@ -318,7 +318,7 @@ class Partition:
         if isr.pending is not None:
             self._world.call_later(HAND_OVER_RETRY_MS, self.hand_over)
             return
-        logger.error("%s is damaged here: another replica is to lead it", self.name)
+        logger.error("%s is damaged on this broker; handing over leadership to an in-sync replica", self.name)
         changes.propose(self, isr.others, DAMAGED)
 
     def disk_failed(self, state: int) -> None:
@@ -330,7 +330,10 @@ class Partition:
         if changes.failing is not None:
             changes.failing.failed(self, state)
         if isr is not None and isr.pending is None and isr.others:
-            logger.error("the disk of %s fails here: another replica is to lead it", self.name)
+            logger.error(
+                "the disk of %s fails on this broker; handing over leadership to an in-sync replica",
+                self.name,
+            )
             changes.propose(self, isr.others, state)
 
     @property

@@ -68,13 +68,13 @@ class Authorizer:
         self._literal: dict[tuple[AclResourceType, str], dict[Any, Acl]] = {}
         self._prefixed: dict[AclResourceType, dict[str, dict[Any, Acl]]] = {}
         self._prefix_lengths: dict[AclResourceType, list[int]] = {}
-        """Of the prefixes in ACLs, the longest first, so that a long name costs no more than a short one."""
+        """Lengths of the prefixes in ACLs, the longest first: a long name costs no more than a short one."""
         self._decisions: dict[tuple[str, str, Operation, AclResourceType, str], bool] = {}
         self._any_decisions: dict[tuple[str, str, Operation, AclResourceType], bool] = {}
         self._change_to(FrozenMap(dict(enumerate(acls))))
 
     def with_acls(self, acls: FrozenMap[Any, Acl]) -> "Authorizer":
-        """The authorizer by another set of ACLs. It takes the time of those that differ: there may be 100,000."""
+        """An authorizer with other ACLs. Takes time in proportion to the ACLs that differ: there may be 100,000."""
         other = Authorizer((), self.super_users, allows_without_acl=self._allows_without_acl)
         other.acls = self.acls
         other._literal = self._literal.copy()
@@ -83,7 +83,8 @@ class Authorizer:
         return other
 
     def _change_to(self, acls: FrozenMap[Any, Acl]) -> None:
-        """While it is made. Dicts that another authorizer may have too are copied before they change."""
+        """Apply other ACLs to a new authorizer. Dicts that it shares with another authorizer are copied before they
+        change."""
         own: dict[int, dict[Any, Acl]] = {}
 
         def alike(acl: Acl) -> dict[Any, Acl]:

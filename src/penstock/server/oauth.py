@@ -138,7 +138,7 @@ class RefreshingKeys:
             if not self._failures:
                 logger.error(
                     "cannot fetch the keys of bearer tokens, %s: %s",
-                    "those known stay in use" if len(self.known) else "so nobody can log in with one",
+                    "those known stay in use" if len(self.known) else "so clients cannot log in with one",
                     error,
                 )
             wait_ms = min(config.backoff_ms << min(self._failures, 20), config.backoff_ms_max)

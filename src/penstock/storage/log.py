@@ -5,7 +5,7 @@
       deleted          recovery starts     synced, not yet            accepted,
       below it         here                checkpointed               not yet written
 
-Appending takes two steps, so that all requests of one loop iteration share one write: `stage` checks a batch and
+Appending takes two steps, so that all requests of one tick share one write: `stage` checks a batch and
 assigns its offset, `write_staged` writes everything staged. `LogReader` reads, `LogFlusher` makes the log durable,
 `truncation` shortens it.
 

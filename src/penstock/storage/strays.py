@@ -1,4 +1,4 @@
-"""Strays: partitions on disk that the cluster metadata does not know.
+"""Strays: partition directories that the cluster metadata does not place on this broker.
 
 A stray keeps all of its files. Its directory has the name that Kafka gives to strays:
 

@@ -248,7 +248,7 @@ FIRST_FLEXIBLE: Final[dict[int, int]] = {int(api): facts.first_flexible for api,
 """The first flexible version of each API."""
 
 KAFKA_RANGES: Final[Served] = {api: facts.versions for api, facts in _FACTS.items() if facts.versions}
-"""What Kafka 4.3.1 serves: the measure, and the bound, of what we do. InitProducerId 6 exists (two-phase
+"""The versions that Kafka 4.3.1 serves, and so those that are served here. InitProducerId 6 exists (two-phase
 commit, KIP-939) but is unstable, so Kafka does not advertise it."""
 
 BROKER_APIS: Final = frozenset(api for api, facts in _FACTS.items() if "broker" in facts.listeners)
@@ -281,10 +281,10 @@ def api_versions_reply(
     finalized_epoch: int = NO_EPOCH,
     throttle_time_ms: int = 0,
 ) -> bytes:
-    """The body of an ApiVersions response, 0 to 4; by hand, since every connection begins with it.
+    """The body of an ApiVersions response, 0 to 4. Written by hand, because every connection begins with it.
 
-    Supported features that start at level 0 are left out below version 4, whose readers refuse a 0 there
-    (KAFKA-17011). A feature finalized at level 0 is one that is off, and is left out always.
+    Supported features with a minimum level of 0 are left out below version 4, where clients reject a 0 (KAFKA-17011).
+    A feature finalized at level 0 is disabled, and always left out.
     """
     if version not in served[Api.API_VERSIONS]:
         return api_versions_error(served, version, ErrorCode.UNSUPPORTED_VERSION)
@@ -302,8 +302,8 @@ def api_versions_reply(
 
 
 def api_versions_error(served: Served, version: int, code: ErrorCode) -> bytes:
-    """A refusal. Of a version that is not served it has the form of version 0, the one that every client
-    can read, and tells the versions of ApiVersions itself, so that the client can ask again (KIP-511)."""
+    """An error response. For an unsupported version it has the format of version 0, which every client can parse, and
+    lists the versions of ApiVersions itself, so that the client can retry (KIP-511)."""
     low, high = served[Api.API_VERSIONS]
     if not low <= version <= high:
         return (

@@ -110,7 +110,7 @@ class Session:
         self.is_by_token = False
         """The client logged in with a delegation token."""
         self.is_forwarded = False
-        """At a controller: the client is one of the broker that sent an Envelope."""
+        """Set at a controller for requests that a broker forwards in an Envelope."""
         self.login: LoginDispatcher | None = None
         """Set on connections to SASL listeners."""
         self.end = end

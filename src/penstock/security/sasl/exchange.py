@@ -1,6 +1,7 @@
-"""What a mechanism makes of a client's tokens.
+"""The server side of a SASL mechanism.
 
-An exchange takes one token after the other. It answers each with a challenge, until it accepts or refuses the client.
+An exchange gets the client's tokens one after the other. It returns a challenge for each, until it accepts or refuses
+the client.
 """
 
 from typing import NamedTuple, Protocol, TypeAlias
@@ -9,7 +10,7 @@ from penstock.base.ids import TimestampMs
 
 
 class Challenge(NamedTuple):
-    """The log-in goes on."""
+    """The log-in continues with this token for the client."""
 
     token: bytes
 
@@ -27,13 +28,13 @@ class Refused(NamedTuple):
     why: str
     """For the log. Never contains what a client sent as its password or proof."""
     message: str | None = None
-    """For the client; None for the sentence that says nothing but that its credentials are invalid."""
+    """For the client; None for the generic message that its credentials are invalid."""
     user: str | None = None
-    """For the audit: the name that the client claims to have."""
+    """For the audit: the user name that the client sent."""
 
 
 class Undecided(NamedTuple):
-    """What decides may have changed during the log-in, or is not known yet: the client must begin again."""
+    """The credentials changed during the log-in, or are not known yet: the client must log in again."""
 
     why: str
 
