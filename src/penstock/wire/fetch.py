@@ -34,6 +34,7 @@ from .primitives import (
     Buffer,
     Piece,
     TopicKey,
+    UnknownTags,
     count,
     read_count,
     read_string,
@@ -71,6 +72,7 @@ class FetchPartition(NamedTuple):
 
 
 _UNTAGGED = (None, HIGH_WATERMARK_UNTOLD)
+_PARTITION_TAGS: Final = 2
 
 
 class FetchTopic(NamedTuple):
@@ -139,12 +141,13 @@ def _parse_flexible(frame: memoryview, at: int, version: int) -> FetchRequest:
         (replica_id,) = INT32.unpack_from(frame, at)
         head = _UNPACK_15(frame, at + 4)
         at += 25
-    topics, at = _topics(frame, at, version)
+    unknown = UnknownTags()
+    topics, at = _topics(frame, at, version, unknown)
     if frame[at] == 1:
         forgotten: list[ForgottenTopic] = []
         at += 1
     else:
-        forgotten, at = _forgotten(frame, at, version)
+        forgotten, at = _forgotten(frame, at, version, unknown)
     if frame[at] == 1:
         rack_id = ""
         at += 1
@@ -164,7 +167,7 @@ def _parse_flexible(frame: memoryview, at: int, version: int) -> FetchRequest:
     return _new(FetchRequest, (*head, topics, forgotten, rack_id, replica_id, replica_epoch, cluster_id))
 
 
-def _topics(frame: memoryview, at: int, version: int) -> tuple[list[FetchTopic], int]:
+def _topics(frame: memoryview, at: int, version: int, unknown: UnknownTags) -> tuple[list[FetchTopic], int]:
     topics: list[FetchTopic] = []
     items = 0
     topic_count = frame[at] - 1
@@ -187,14 +190,14 @@ def _topics(frame: memoryview, at: int, version: int) -> tuple[list[FetchTopic],
         items += partition_count
         if items > REQUEST_ITEMS_MAX:
             raise too_many(items, at)
-        partitions, at = _partitions(frame, at, version, partition_count)
-        at = skip_tags(frame, at) if frame[at] else at + 1
+        partitions, at = _partitions(frame, at, version, partition_count, unknown)
+        at = unknown.skip(frame, at) if frame[at] else at + 1
         topics.append(_new(FetchTopic, (topic, partitions)))
     return topics, at
 
 
 def _partitions(
-    frame: memoryview, at: int, version: int, partition_count: int
+    frame: memoryview, at: int, version: int, partition_count: int, unknown: UnknownTags
 ) -> tuple[list[FetchPartition], int]:
     end = at + partition_count * (_PARTITION_BYTES + 1)
     if end < len(frame) and not any(frame[at + _PARTITION_BYTES : end : _PARTITION_BYTES + 1]):
@@ -204,7 +207,7 @@ def _partitions(
     partitions: list[FetchPartition] = []
     for _ in range(partition_count):
         fields = _UNPACK_PARTITION(frame, at)
-        tagged, at = _partition_tags(frame, at + _PARTITION_BYTES, version)
+        tagged, at = _partition_tags(frame, at + _PARTITION_BYTES, version, unknown)
         partitions.append(_new(FetchPartition, fields + tagged))
     return partitions, at
 
@@ -218,8 +221,12 @@ def _topic(frame: memoryview, at: int, version: int) -> tuple[TopicKey, int]:
     return bytes(frame[at:stop]), stop
 
 
-def _partition_tags(frame: memoryview, at: int, version: int) -> tuple[tuple[bytes | None, int], int]:
+def _partition_tags(
+    frame: memoryview, at: int, version: int, unknown: UnknownTags
+) -> tuple[tuple[bytes | None, int], int]:
     found, at = read_tags(frame, at)
+    if len(found) > _PARTITION_TAGS:
+        unknown.add(len(found) - _PARTITION_TAGS)
     directory_id, high_watermark = _UNTAGGED
     if version >= 17 and 0 in found:
         _check_tag(found[0], UUID_BYTES, "directory id")
@@ -249,7 +256,9 @@ def _replica_state(frame: memoryview, start: int, stop: int) -> tuple[int, int]:
     return replica_id, replica_epoch
 
 
-def _forgotten(frame: memoryview, at: int, version: int) -> tuple[list[ForgottenTopic], int]:
+def _forgotten(
+    frame: memoryview, at: int, version: int, unknown: UnknownTags | None = None
+) -> tuple[list[ForgottenTopic], int]:
     flexible = version >= FLEXIBLE
     forgotten = []
     items = 0
@@ -262,8 +271,8 @@ def _forgotten(frame: memoryview, at: int, version: int) -> tuple[list[Forgotten
             raise too_many(items, at)
         indexes = Struct(f">{index_count}i").unpack_from(frame, at)
         at += 4 * index_count
-        if flexible:
-            at = skip_tags(frame, at)
+        if unknown is not None:
+            at = unknown.skip(frame, at)
         forgotten.append(ForgottenTopic(topic, indexes))
     return forgotten, at
 

@@ -32,6 +32,10 @@ REQUEST_ITEMS_MAX: Final = 2**18
 some 50 MB of objects. Without it a frame of `socket.request.max.bytes`, full of topics of three bytes each,
 would become gigabytes of them."""
 
+UNKNOWN_TAGS_MAX: Final = 1000
+"""Tagged fields of a Produce or Fetch that this release does not know, in all structures together: two milliseconds.
+Clients of later releases may send some; none sends dozens for each partition."""
+
 TAGS_MAX: Final = 64
 """Tagged fields of one structure; none of Kafka's has ten. Without it a frame of two bytes for each field, also of a
 client that has not logged in, would hold up the broker for seconds."""
@@ -166,6 +170,27 @@ def read_tags(frame: memoryview, at: int) -> tuple[dict[int, tuple[int, int]], i
         found[tag] = (at, at + size)
         at += size
     return found, at
+
+
+class UnknownTags:
+    """Counts the tagged fields of one request that are skipped."""
+
+    __slots__ = ("_count",)
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def add(self, count: int) -> None:
+        self._count += count
+        if self._count > UNKNOWN_TAGS_MAX:
+            raise MalformedRequest(
+                f"the request has {self._count} unknown tagged fields or more, expected at most {UNKNOWN_TAGS_MAX}"
+            )
+
+    def skip(self, frame: memoryview, at: int) -> int:
+        """As `skip_tags`."""
+        self.add(read_tag_count(frame, at)[0])
+        return skip_tags(frame, at)
 
 
 def too_long(what: str, size: int, frame: memoryview, at: int) -> MalformedRequest:

@@ -25,6 +25,7 @@ from .primitives import (
     INT32,
     REQUEST_ITEMS_MAX,
     TopicKey,
+    UnknownTags,
     count,
     read_count,
     read_nullable_string,
@@ -101,6 +102,7 @@ def parse_produce(frame: memoryview, at: int, version: int) -> ProduceRequest:
 def _flexible_topics(frame: memoryview, at: int, ids: bool) -> tuple[list[ProduceTopic], int]:
     topics: list[ProduceTopic] = []
     items = 0
+    unknown = UnknownTags()
     if frame[at] == 2:
         topic_count = 1
         at += 1
@@ -118,16 +120,18 @@ def _flexible_topics(frame: memoryview, at: int, ids: bool) -> tuple[list[Produc
                 at += size
             else:
                 topic, at = read_string(frame, at, True)
-        partitions, at = _flexible_partitions(frame, at)
+        partitions, at = _flexible_partitions(frame, at, unknown)
         items += len(partitions)
         if items > REQUEST_ITEMS_MAX:
             raise too_many(items, at)
-        at = skip_tags(frame, at) if frame[at] else at + 1
+        at = unknown.skip(frame, at) if frame[at] else at + 1
         topics.append(_new(ProduceTopic, (topic, partitions)))
     return topics, skip_tags(frame, at) if frame[at] else at + 1
 
 
-def _flexible_partitions(frame: memoryview, at: int) -> tuple[list[ProducePartition], int]:
+def _flexible_partitions(
+    frame: memoryview, at: int, unknown: UnknownTags
+) -> tuple[list[ProducePartition], int]:
     partitions: list[ProducePartition] = []
     if frame[at] == 2:
         partition_count = 1
@@ -149,7 +153,7 @@ def _flexible_partitions(frame: memoryview, at: int) -> tuple[list[ProducePartit
             at = stop
         else:
             partitions.append(_new(ProducePartition, (partition, None)))
-        at = skip_tags(frame, at) if frame[at] else at + 1
+        at = unknown.skip(frame, at) if frame[at] else at + 1
     return partitions, at
 
 
