@@ -16,6 +16,7 @@ from tests.worlds import START_MS
 
 from penstock.base.loop_watch import HELD_NS
 from penstock.handlers.support.dispatch import RANGES
+from penstock.metadata.config_table import STANDARD_AUTHORIZER
 from penstock.records import Codec, build_batch
 from penstock.wire import Api, request_frame, request_module, write_request
 
@@ -241,17 +242,17 @@ BOUNDED_ELSEWHERE: dict[Api, str] = {
     Api.ELECT_LEADERS: "a controller's decision, in one piece: see docs/decisions/0020",
     Api.SASL_HANDSHAKE: "one mechanism",
     Api.SASL_AUTHENTICATE: "one token: see sasl.server.max.receive.size",
-    Api.DESCRIBE_ACLS: "as large as the cluster has ACLs",
-    Api.CREATE_ACLS: "a controller's decision, in one piece, of 10,000 ACLs at most",
+    Api.DESCRIBE_ACLS: "needs ACLs: see below",
+    Api.CREATE_ACLS: "needs an authorizer: see below",
     Api.DELETE_ACLS: "a controller's decision, in one piece, of 10,000 ACLs at most",
     Api.DESCRIBE_CLIENT_QUOTAS: "described in slices: see tests/handlers/test_client_quotas.py",
     Api.ALTER_CLIENT_QUOTAS: "sliced as AlterConfigs is, and otherwise of 10,000 changes at most",
-    Api.DESCRIBE_USER_SCRAM_CREDENTIALS: "as large as the cluster has users",
+    Api.DESCRIBE_USER_SCRAM_CREDENTIALS: "needs users: see below",
     Api.ALTER_USER_SCRAM_CREDENTIALS: "a controller's decision, in one piece",
     Api.CREATE_DELEGATION_TOKEN: "one token",
     Api.RENEW_DELEGATION_TOKEN: "one token",
     Api.EXPIRE_DELEGATION_TOKEN: "one token",
-    Api.DESCRIBE_DELEGATION_TOKEN: "as large as the cluster has tokens",
+    Api.DESCRIBE_DELEGATION_TOKEN: "in portions, as DescribeUserScramCredentials",
     Api.OFFSET_COMMIT: "sliced as OffsetDelete is",
     Api.OFFSET_DELETE: "needs a group: see below",
     Api.TXN_OFFSET_COMMIT: "sliced as OffsetCommit is",
@@ -307,3 +308,80 @@ def test_a_batch_of_many_records_does_not_hold_the_loop(scene: Scene) -> None:
         scene.client.send(Api.PRODUCE, 9, body)
         longest = scene.longest_calls("bomb")
     assert longest < CALLS_MAX, scene.holds.where["bomb"]
+
+
+def test_thousands_of_acls_are_created_and_described_without_holding_the_loop() -> None:
+    holds = Holds()
+    settings = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:ANONYMOUS"}
+    node = StillNode(world=MeasuredWorld(holds), settings=settings)
+    client = MeasuredClient(node)
+    module = request_module(Api.CREATE_ACLS, 3)
+    acls = tuple(
+        module.AclCreation(
+            resource_type=2,
+            resource_name=f"topic-{number}",
+            resource_pattern_type=3,
+            principal="User:alice",
+            host="*",
+            operation=3,
+            permission_type=3,
+        )
+        for number in range(MANY)
+    )
+    with holds.measuring("CreateAcls"):
+        created = client.call(Api.CREATE_ACLS, 3, creations=acls)
+    assert [each.error_code for each in created.results] == [0] * MANY
+    with holds.measuring("DescribeAcls"):
+        described = client.call(
+            Api.DESCRIBE_ACLS,
+            3,
+            resource_type_filter=1,
+            resource_name_filter=None,
+            pattern_type_filter=1,
+            principal_filter=None,
+            host_filter=None,
+            operation=1,
+            permission_type=1,
+        )
+    assert [each.resource_name for each in described.resources] == sorted(each.resource_name for each in acls)
+    for what in ("CreateAcls", "DescribeAcls"):
+        assert holds.longest[what] < CALLS_MAX, holds.where[what]
+
+
+def test_a_request_for_more_acls_than_may_be_changed_is_refused_as_a_whole() -> None:
+    settings = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:ANONYMOUS"}
+    node = StillNode(settings=settings)
+    module = request_module(Api.CREATE_ACLS, 3)
+    acl = module.AclCreation(
+        resource_type=2,
+        resource_name="orders",
+        resource_pattern_type=3,
+        principal="User:alice",
+        host="*",
+        operation=3,
+        permission_type=3,
+    )
+    reply = node.client().call(Api.CREATE_ACLS, 3, creations=(acl,) * 10_001)
+    assert {each.error_message for each in reply.results} == {
+        "The request has 10001 ACLs, expected 10000 at most"
+    }
+
+
+def test_thousands_of_users_are_described_without_holding_the_loop() -> None:
+    holds = Holds()
+    node = StillNode(world=MeasuredWorld(holds))
+    client = MeasuredClient(node)
+    module = request_module(Api.ALTER_USER_SCRAM_CREDENTIALS, 0)
+    names = [f"user-{number}" for number in range(MANY)]
+    for at in range(0, MANY, 100):
+        users = tuple(
+            module.ScramCredentialUpsertion(
+                name=name, mechanism=1, iterations=4096, salt=b"salt", salted_password=bytes(32)
+            )
+            for name in names[at : at + 100]
+        )
+        client.call(Api.ALTER_USER_SCRAM_CREDENTIALS, 0, deletions=(), upsertions=users)
+    with holds.measuring("users"):
+        described = client.call(Api.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, users=None)
+    assert [each.user for each in described.results] == sorted(names)
+    assert holds.longest["users"] < CALLS_MAX, holds.where["users"]

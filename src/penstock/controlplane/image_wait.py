@@ -88,12 +88,12 @@ def _moved(request: r.UpdateFeatures, _: Any, image: ClusterImage) -> bool:
 
 def _has_acls(request: r.CreateAcls, reply: tuple[Result, ...], image: ClusterImage) -> bool:
     return all(
-        acl in image.acl_ids for acl, result in zip(request.acls, reply, strict=True) if _is_done(result)
+        acl.key in image.acl_ids for acl, result in zip(request.acls, reply, strict=True) if _is_done(result)
     )
 
 
 def _lacks_acls(_: r.DeleteAcls, reply: tuple[r.DeletedAcls, ...], image: ClusterImage) -> bool:
-    return not any(acl in image.acl_ids for each in reply for acl in each.acls)
+    return not any(acl.key in image.acl_ids for each in reply for acl in each.acls)
 
 
 def _has_quotas(request: r.AlterClientQuotas, reply: tuple[Result, ...], image: ClusterImage) -> bool:

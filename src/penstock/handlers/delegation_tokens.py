@@ -9,11 +9,11 @@ A client must have authenticated by other means than a token (DELEGATION_TOKEN_R
 decides changes; a node without `delegation.token.secret.key` answers DELEGATION_TOKEN_AUTH_DISABLED.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Final
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.steps import Steps, next_tick
+from penstock.base.steps import Steps
 from penstock.metadata.acls import AclResourceType, Operation
 from penstock.metadata.controller.requests import (
     CreateDelegationToken,
@@ -21,13 +21,14 @@ from penstock.metadata.controller.requests import (
     ExpireDelegationToken,
     RenewDelegationToken,
 )
-from penstock.metadata.delegation_tokens import concerns
+from penstock.metadata.delegation_tokens import concerned
 from penstock.metadata.records import DelegationTokenRecord
 from penstock.wire import Api
 
 from .support.context import ANONYMOUS, Call, Context, Session
 from .support.controller_call import default_wait_ms, submit
 from .support.response_fields import NO_THROTTLE
+from .support.ticks import chosen_in_ticks, mapped_in_ticks, sorted_in_ticks
 from .support.waiting import in_steps
 
 RENEWERS_MAX: Final = 1000
@@ -191,26 +192,31 @@ def describe_delegation_token(context: Context, call: Call) -> Steps[Any]:
     keys = context.token_keys
     if keys is None:
         return respond(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
-    found: list[Any] = []
-    for count, token in enumerate(_visible(context, call), 1):
-        found.append(_described(call, token, keys.key(token.token_id)))
-        if count % DESCRIBED_IN_A_TICK == 0:
-            yield next_tick(context.world)
+    world = context.world
+    tokens = yield from chosen_in_ticks(
+        world, (token for _, token in context.image.tokens.entries()), _is_visible(context, call)
+    )
+    tokens = yield from sorted_in_ticks(world, tokens, lambda token: token.token_id)
+    found = yield from mapped_in_ticks(
+        world, tokens, lambda token: _described(call, token, keys.key(token.token_id)), DESCRIBED_IN_A_TICK
+    )
     return respond(ErrorCode.NONE, found)
 
 
-def _visible(context: Context, call: Call) -> Iterator[DelegationTokenRecord]:
+def _is_visible(context: Context, call: Call) -> Callable[[DelegationTokenRecord], bool]:
     session, owners = call.session, call.message.owners
     wanted = None if owners is None else {f"{each.principal_type}:{each.principal_name}" for each in owners}
-    for _, token in sorted(context.image.tokens.entries(), key=lambda each: each[0]):
-        if wanted is not None and not any(concerns(token, each) for each in wanted):
-            continue
-        if (
-            concerns(token, session.principal)
+
+    def is_visible(token: DelegationTokenRecord) -> bool:
+        if wanted is not None and wanted.isdisjoint(concerned(token)):
+            return False
+        return (
+            session.principal in concerned(token)
             or context.permits(session, Operation.DESCRIBE, AclResourceType.DELEGATION_TOKEN, token.token_id)
             or context.permits(session, Operation.DESCRIBE_TOKENS, AclResourceType.USER, token.owner)
-        ):
-            yield token
+        )
+
+    return is_visible
 
 
 def _described(call: Call, token: DelegationTokenRecord, key: bytes) -> Any:

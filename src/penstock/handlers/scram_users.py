@@ -6,7 +6,7 @@
 The controller checks and decides changes.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -14,11 +14,14 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.steps import Steps
 from penstock.metadata.acls import CLUSTER_NAME, AclResourceType, Operation
 from penstock.metadata.controller.requests import AlterScramUsers, Result, ScramDeletion, ScramUpsertion
+from penstock.metadata.image import ScramUser
+from penstock.metadata.scram import ScramMechanism
 from penstock.wire import Api
 
 from .support.context import Call, Context
 from .support.controller_call import default_wait_ms, submit
 from .support.response_fields import DENIED_CLUSTER, NO_THROTTLE, refusal
+from .support.ticks import mapped_in_ticks, sorted_in_ticks
 from .support.waiting import in_steps
 
 
@@ -59,7 +62,8 @@ def alter_user_scram_credentials(context: Context, call: Call) -> Steps[Any]:
     )
 
 
-def describe_user_scram_credentials(context: Context, call: Call) -> Any:
+@in_steps
+def describe_user_scram_credentials(context: Context, call: Call) -> Steps[Any]:
     """DescribeUserScramCredentials 0: the mechanisms and iterations of users. Needs DESCRIBE on the cluster.
 
     Without users in the request, all are described. An unknown user gets RESOURCE_NOT_FOUND, one that is named twice
@@ -79,31 +83,36 @@ def describe_user_scram_credentials(context: Context, call: Call) -> Any:
             error_message=DENIED_CLUSTER.message,
             results=(denied,) * len(call.message.users or ()),  # without names, as in Kafka
         )
-    found: dict[str, list[Any]] = defaultdict(list)
-    for (mechanism, name), user in sorted(context.image.scram_users.entries(), key=lambda each: each[0]):
-        found[name].append(make.CredentialInfo(mechanism=mechanism, iterations=user.iterations))
-    named = Counter(each.name for each in call.message.users or ()) or Counter(sorted(found))
+    users, world = context.image.scram_users, context.world
+    names = [each.name for each in call.message.users or ()]
+    if not names:
+        all_names = yield from mapped_in_ticks(world, users, lambda user: user.name)
+        names = yield from sorted_in_ticks(world, dict.fromkeys(all_names))
+    named = Counter(names)
 
     def row(name: str) -> Any:
+        found = [
+            make.CredentialInfo(mechanism=mechanism, iterations=user.iterations)
+            for mechanism in ScramMechanism
+            if (user := users.get(ScramUser(mechanism, name))) is not None
+        ]
         code, message = ErrorCode.NONE, None
         if named[name] > 1:
             code = ErrorCode.DUPLICATE_RESOURCE
             message = f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
-        elif name not in found:
+        elif not found:
             code = ErrorCode.RESOURCE_NOT_FOUND
             message = f"Attempt to describe a user credential that does not exist: {name}"
         return make.DescribeUserScramCredentialsResult(
             user=name,
             error_code=code,
             error_message=message,
-            credential_infos=() if code else tuple(found[name]),
+            credential_infos=() if code else tuple(found),
         )
 
+    rows = yield from mapped_in_ticks(world, named, row)
     return make.DescribeUserScramCredentialsResponse(
-        throttle_time=NO_THROTTLE,
-        error_code=ErrorCode.NONE,
-        error_message=None,
-        results=tuple(map(row, named)),
+        throttle_time=NO_THROTTLE, error_code=ErrorCode.NONE, error_message=None, results=tuple(rows)
     )
 
 

@@ -76,6 +76,14 @@ class Acl(NamedTuple):
     operation: Operation
     permission: Permission
 
+    @property
+    def key(self) -> str:
+        """Identifies the ACL."""
+        return (
+            f"{self.resource_type:d} {self.pattern_type:d} {self.operation:d} {self.permission:d} "
+            f"{len(self.resource_name)} {self.resource_name} {len(self.principal)} {self.principal} {self.host}"
+        )
+
     def __str__(self) -> str:
         pattern = "*" if self.pattern_type is PatternType.PREFIXED else ""
         return (

@@ -99,6 +99,6 @@ def owner_name(token: DelegationTokenRecord) -> str | None:
     return token.owner.removeprefix(_USER) if token.owner.startswith(_USER) else None
 
 
-def concerns(token: DelegationTokenRecord, principal: str) -> bool:
-    """Whether a principal may see the token without an ACL: as its owner, requester or renewer."""
-    return principal in (token.owner, token.requester) or principal in token.renewers
+def concerned(token: DelegationTokenRecord) -> tuple[str, ...]:
+    """Principals that see the token without a right of their own: its owner, requester and renewers."""
+    return (token.owner, token.requester, *token.renewers)

@@ -168,6 +168,8 @@ class ClusterImage:
     quotas: FrozenMap[QuotaEntity, Mapping[str, float]] = FrozenMap()  # noqa: RUF009
     """Limits of users, client ids and addresses, by key."""
     acls: FrozenMap[Uuid, Acl] = FrozenMap()  # noqa: RUF009
+    acl_ids: FrozenMap[str, Uuid] = FrozenMap()  # noqa: RUF009
+    """The id of each ACL, by its key."""
     next_producer_id: int = 0
     cluster_id: str = ""
     """The id of the cluster; empty if the log does not have it."""
@@ -186,10 +188,6 @@ class ClusterImage:
     def metadata_version(self) -> int:
         level: int = self.features.get(METADATA_VERSION, METADATA_VERSION_MIN)
         return level
-
-    @cached_property
-    def acl_ids(self) -> dict[Acl, Uuid]:
-        return {acl: acl_id for acl_id, acl in self.acls.entries()}
 
     @cached_property
     def elr_enabled(self) -> bool:

@@ -48,6 +48,7 @@ class ImageDraft:
         self._scram_users = Draft(image.scram_users)
         self._quotas = Draft(image.quotas)
         self._acls = Draft(image.acls)
+        self._acl_ids = Draft(image.acl_ids)
         self._tokens = Draft(image.tokens)
         self._kept = Draft(image.kept)
         self._unknown = list(image.unknown)
@@ -91,6 +92,7 @@ class ImageDraft:
             configs=self._configs.freeze(),
             quotas=self._quotas.freeze(),
             acls=self._acls.freeze(),
+            acl_ids=self._acl_ids.freeze(),
             next_producer_id=self._next_producer_id,
             cluster_id=self._cluster_id,
             scram_users=self._scram_users.freeze(),
@@ -263,12 +265,17 @@ class ImageDraft:
     # ACLs.
 
     def _acl(self, record: s.AccessControlEntryRecord) -> None:
-        self._acls.set(record.id, acl_of(record, record))
+        acl = acl_of(record, record)
+        self._acls.set(record.id, acl)
+        self._acl_ids.set(acl.key, record.id)
 
     def _remove_acl(self, record: s.RemoveAccessControlEntryRecord) -> None:
-        if self._acls.get(record.id) is None:
+        acl = self._acls.get(record.id)
+        if acl is None:
             raise ReplayError(f"a record removes an ACL with the unknown id {record.id.hex()}")
         self._acls.remove(record.id)
+        if self._acl_ids.get(acl.key) == record.id:
+            self._acl_ids.remove(acl.key)
 
     # Settings, users, and what is only kept.
 

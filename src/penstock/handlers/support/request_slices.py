@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from penstock.base.promise import HoldingPromise, Promise
 from penstock.base.steps import Steps, next_tick
+from penstock.metadata.controller.acls import CHANGES_MAX
 from penstock.wire import Api
 
 from .context import Call, Context, Handler
@@ -39,6 +40,8 @@ class Split(NamedTuple):
     rows."""
     weight: Callable[[Any], int] | None = None
     """The weight of a row; 1 by default."""
+    rows_max: int | None = None
+    """A longer request is not split: its handler refuses it as a whole."""
     in_order: bool = False
     """Start a slice only when the one before is answered: for slices that all wait for one event, and would otherwise
     all be answered in one tick."""
@@ -84,6 +87,7 @@ SPLITS: Final[dict[Api, Split]] = {
     Api.ALTER_CONFIGS: Split(Rows("resources"), Rows("responses"), _resource),
     Api.INCREMENTAL_ALTER_CONFIGS: Split(Rows("resources"), Rows("responses"), _resource),
     Api.ALTER_CLIENT_QUOTAS: Split(Rows("entries"), Rows("entries"), _entity, _quota_changes),
+    Api.CREATE_ACLS: Split(Rows("creations"), Rows("results"), rows_max=CHANGES_MAX),
     Api.CREATE_TOPICS: Split(Rows("topics"), Rows("topics"), _name, _new_partitions),
     Api.DELETE_TOPICS: Split(Rows("topics"), Rows("responses"), _name),
     Api.CREATE_PARTITIONS: Split(Rows("topics"), Rows("results"), _name),
@@ -105,7 +109,7 @@ def slices_of(api: Api, message: Any) -> list[Any] | None:
         size = len(items) + sum(len(getattr(each, nested) or ()) for each in items)
     else:
         size = len(items) if split.weight is None else sum(map(split.weight, items))
-    if size <= SLICE_ITEMS:
+    if size <= SLICE_ITEMS or (split.rows_max is not None and len(items) > split.rows_max):
         return None
     if api is Api.METADATA:
         items = tuple(dict.fromkeys(items))  # one row for each, however often it is named

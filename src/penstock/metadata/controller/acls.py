@@ -3,6 +3,7 @@
 from typing import Final
 
 from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.ids import Uuid
 from penstock.base.outcome import Outcome
 from penstock.metadata.acls import (
     CLUSTER_NAME,
@@ -13,6 +14,7 @@ from penstock.metadata.acls import (
     PatternType,
     Permission,
 )
+from penstock.metadata.image import ClusterImage
 from penstock.metadata.records import AnyRecord, RemoveAccessControlEntryRecord
 from penstock.metadata.snapshot import acl_record
 
@@ -38,7 +40,7 @@ def create_acls(view: ControllerView, request: CreateAcls) -> Outcome[tuple[Resu
             results.append(refused(error))
             continue
         results.append(OK)
-        if acl not in held and acl not in records:
+        if acl.key not in held and acl not in records:
             records[acl] = acl_record(view.rng.randbytes(16), acl)
     _check_count(len(records))
     return Outcome(tuple(results), tuple(records.values()))
@@ -70,21 +72,23 @@ def _invalid(message: str) -> KafkaError:
 
 def delete_acls(view: ControllerView, request: DeleteAcls) -> Outcome[tuple[DeletedAcls, ...]]:
     """An ACL that several filters match is in the result of each."""
-    held = view.image.acl_ids
+    held = view.image.acls
     broad = sum(each.as_acl is None for each in request.filters)
     if broad * len(held) > COMPARISONS_MAX and broad > 1:
         raise _invalid(f"{broad} filters that may match several ACLs are too many for {len(held)} ACLs")
-    deleted = tuple(DeletedAcls(_matching(each, held)) for each in request.filters)
-    ids = {held[acl]: None for each in deleted for acl in each.acls}
+    found = [_matching(each, view.image) for each in request.filters]
+    deleted = tuple(DeletedAcls(tuple(acl for _, acl in each)) for each in found)
+    ids = {acl_id: None for each in found for acl_id, _ in each}
     _check_count(len(ids))
     return Outcome(deleted, tuple(RemoveAccessControlEntryRecord(id=each) for each in ids))
 
 
-def _matching(acl_filter: AclFilter, held: dict[Acl, bytes]) -> tuple[Acl, ...]:
+def _matching(acl_filter: AclFilter, image: ClusterImage) -> list[tuple[Uuid, Acl]]:
     exact = acl_filter.as_acl
     if exact is not None:
-        return (exact,) if exact in held else ()
-    return tuple(acl for acl in held if acl_filter.matches(acl))
+        acl_id = image.acl_ids.get(exact.key)
+        return [] if acl_id is None else [(acl_id, exact)]
+    return [each for each in image.acls.entries() if acl_filter.matches(each[1])]
 
 
 def _check_count(count: int) -> None:
