@@ -214,10 +214,12 @@ class Connections:
     def spoke_tls(self, connection: Client) -> None:
         self._tls_clients.warning(
             logger,
-            "connection from %s closed: the client uses TLS, but the listener %s has none; the client needs "
-            "security.protocol=PLAINTEXT or SASL_PLAINTEXT, or another port",
+            "connection from %s closed: the client uses TLS, but the listener %s has none; the client needs %s",
             connection.peer,
-            getattr(connection, "listener", ""),
+            connection.listener,
+            "security.protocol=PLAINTEXT or SASL_PLAINTEXT, or another port"
+            if isinstance(connection, Connection)
+            else f"another port, or the node {connection.door}.security.protocol=SSL or SASL_SSL",
         )
 
     def lost(self, connection: Client) -> None:

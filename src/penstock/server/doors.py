@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from penstock.base.client_memory import MOVES, UNCOUNTED_BYTES
 from penstock.handlers.sasl import LOGIN_MS_MAX
 from penstock.handlers.support.context import Session
+from penstock.server.connection import TLS_HANDSHAKE
 from penstock.server.loop_tick import LoopTick
 from penstock.server.process import give_back_freed_memory
 
@@ -110,6 +111,7 @@ class DoorConnection(asyncio.BufferedProtocol):
         "_is_finished",
         "_is_paused",
         "_is_sending",
+        "_is_silent",
         "_is_stopped",
         "_moved",
         "_out",
@@ -158,6 +160,8 @@ class DoorConnection(asyncio.BufferedProtocol):
         """The client does not read."""
         self._is_stopped = False
         """Receiving is paused."""
+        self._is_silent = True
+        """Nothing was received yet."""
         self._idle_looks = 0
         self._received_ns = tick.clock_ns()
         """When something was last received."""
@@ -209,6 +213,12 @@ class DoorConnection(asyncio.BufferedProtocol):
         conversation = self._conversation
         if conversation is None or self._is_closing:
             return
+        if self._is_silent:
+            self._is_silent = False
+            if self._tick.room[:2] == TLS_HANDSHAKE:
+                self._owner.spoke_tls(self)
+                self.close()
+                return
         clock_ns = self._tick.clock_ns
         began_ns = self._received_ns = clock_ns()
         try:

@@ -135,14 +135,16 @@ class HttpConversation:
             if not self._is_paused:
                 self._is_paused = True
                 self._wire.stop_reading()
+            if self.is_guest:
+                self._wire.holds_before_login(parser.kept_bytes)
             return
         if len(data) > SLICE_BYTES:
             parser.hold(data)
         else:
             parser.feed(data)
         self._go_on()
-        if self._server.logins is not None:
-            self._wire.holds_before_login(parser.kept_bytes if self._login is None else 0)
+        if self.is_guest:
+            self._wire.holds_before_login(parser.kept_bytes)
 
     def drained(self) -> None:
         room, self._room = self._room, None

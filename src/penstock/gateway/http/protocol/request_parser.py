@@ -202,7 +202,10 @@ class RequestParser:
     @property
     def kept_bytes(self) -> int:
         """Bytes of requests that are not complete or not handled."""
-        return self._fed_bytes + self._head_bytes + self._body_bytes + len(self.held)
+        held = len(self.held)
+        if self._begun == self._whole:
+            return held
+        return held + max(self._fed_bytes, self._head_bytes + len(self._target)) + self._body_bytes
 
     # -- bytes in --------------------------------------------------------------------------------------
 
