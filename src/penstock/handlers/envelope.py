@@ -39,6 +39,7 @@ def envelope(context: Context, call: Call) -> Steps[Any]:
     # The audit records what is inside; lines of the audit may be.
     if not context.permits(call.session, *needed) and not context.authorize(call.session, *needed):
         return respond(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    call.session.state.is_exempt = True
     if context.peer_gateway is None:
         return respond(ErrorCode.UNSUPPORTED_VERSION)
     try:

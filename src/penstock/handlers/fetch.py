@@ -28,7 +28,7 @@ last batch; 13 topic ids.
 
 from collections.abc import Iterable, Sequence
 from struct import Struct
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.base.errors import KafkaError
 from penstock.base.ids import Offset
@@ -62,6 +62,9 @@ from penstock.wire import (
     parse_fetch,
 )
 
+if TYPE_CHECKING:
+    from penstock.security.client_quotas import ClientQuotas
+
 READ_COMMITTED = 1
 _TOPIC_IDS = 13
 _ANY_REPLICA = 11
@@ -69,6 +72,8 @@ _ANY_REPLICA = 11
 _NO_OFFSET = -1
 
 _OFFSET, _LENGTH, _DELTA = Struct(">q"), Struct(">i"), Struct(">i")
+
+UNLIMITED = 1 << 62
 
 _COUNTED_BYTES = 64 * 1024
 """Bytes of unread records that are read to estimate their number."""
@@ -89,8 +94,15 @@ def fetch(
     if request.replica_id >= 0:
         session.state.is_exempt = True
         return fetch_as_follower(context, session, header, request)
-    share = session.state.share
-    delay_ms = 0 if share is None or context.quotas is None else share.fetch_delay_ms(context.quotas.now_ns())
+    delay_ms = 0
+    quotas, share = context.quotas, session.state.share
+    if (
+        quotas is not None
+        and share is not None
+        and share.fetch is not None
+        and (share.fetch_credit <= 0 or context.metrics.tick_began_ns >= share.until_ns)
+    ):
+        delay_ms = share.fetch_delay_ms(context.metrics.tick_began_ns or quotas.now_ns())
     try:
         # A full fetch that is throttled opens no session, as in Kafka.
         kept = (
@@ -208,8 +220,6 @@ class ConsumerFetch:
         request = self.request
         context = self.context
         left = min(request.max_bytes, context.fetch_bytes_max)
-        if context.quotas is not None and self.session.state.share is not None:
-            left = min(left, self.session.state.share.fetch_bytes_max(context.quotas.now_ns()))
         must_give = True
         self._has_unread = False
         results: Read = []
@@ -241,6 +251,8 @@ class ConsumerFetch:
                 else:
                     if not end_ns:
                         end_ns = clock_ns() + TICK_NS_MAX
+                        if context.quotas is not None:
+                            left = min(left, self._quota_bytes_max(context.quotas))
                         memory = context.client_memory
                         self._ahead = left if memory is None else memory.read_ahead()
                     result = self._read_one(topic, asked, left, must_give)
@@ -252,6 +264,11 @@ class ConsumerFetch:
                         notable.append((topic, result))
                 results.append((topic, result))
         return results
+
+    def _quota_bytes_max(self, quotas: "ClientQuotas") -> int:
+        """How much the client's quota allows."""
+        share = self.session.state.share
+        return UNLIMITED if share is None else share.fetch_bytes_max(quotas.now_ns())
 
     def replica(self, topic: TopicKey, number: int) -> Partition | None:
         """The partition, if this broker may serve this client from it."""
@@ -356,9 +373,8 @@ class ConsumerFetch:
         pieces, size = fetch_reply(
             header.api_version, header.correlation_id, list(by_topic.items()), session_id=session_id
         )
-        quotas = self.context.quotas
-        if quotas is not None and self.session.state.share is not None:
-            self.session.state.share.fetched(size, quotas.now_ns())
+        if self.context.quotas is not None and (share := self.session.state.share) is not None:
+            share.fetch_credit -= size
         return UnreadReply(pieces) if self._has_unread else pieces
 
     def _count(self) -> None:

@@ -47,6 +47,7 @@ def write_txn_markers(context: Context, call: Call) -> Steps[Any]:
     may = context.permits(
         session, Operation.ALTER, AclResourceType.CLUSTER, CLUSTER_NAME
     ) or context.authorize(session, Operation.CLUSTER_ACTION, AclResourceType.CLUSTER, CLUSTER_NAME)
+    session.state.is_exempt = may
 
     def write(marker: Any, name: TopicPartition) -> Promise[ErrorCode]:
         if not may:

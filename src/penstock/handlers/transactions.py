@@ -92,6 +92,7 @@ def add_partitions_to_txn(context: Context, call: Call) -> Steps[Any]:
             error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
             results_by_transaction=(),
         )
+    call.session.state.is_exempt = True
     transactions = [
         _Transaction(
             each.transactional_id,

@@ -6,7 +6,7 @@
 A client that exceeds a quota is answered at once, with the time for which its connection is muted. Nothing is refused,
 except changes of topics by clients that know THROTTLING_QUOTA_EXCEEDED.
 
-To keep quotas cheap, a connection is given some of what is left of its quota, its credit. While it has credit, and for
+To keep quotas cheap, a connection is given some of what is left of its quotas, its credit. While it has credit, for
 `CREDIT_NS` at most, its requests are counted on the connection alone. Credits of all connections together are at most
 half of what is left; a connection without credit asks for each request, and is then held to its quota exactly.
 
@@ -34,6 +34,9 @@ from .rates import SampledRate, TokenBucket, Windows
 
 CREDIT_NS: Final = 50_000_000
 """A connection asks again after this time, also if it has credit left."""
+
+MEASURED_NS_MAX: Final = 5_000_000
+"""It also asks after this much of the loop's time."""
 
 UNLIMITED: Final = 1 << 62
 
@@ -81,6 +84,10 @@ class Bucket:
         self.tokens = TokenBucket(windows)
         """For the rate of changes of topics, which has no `rate`."""
 
+    def credit(self, now_ns: int) -> int:
+        """What one of the connections may use before it asks again."""
+        return max(0, int(self.rate.room(self.limit, now_ns)) // (2 * max(self.connections, 1)))
+
     def is_idle(self, now_ns: int) -> bool:
         if self.connections:
             return False
@@ -93,13 +100,16 @@ class ClientShare:
     """The quotas that apply to one connection with one client id."""
 
     __slots__ = (
+        "_fetch_granted",
         "_granted",
         "_quotas",
         "client_id",
+        "client_id_at",
         "client_id_bytes",
-        "client_id_end",
         "credit",
         "fetch",
+        "fetch_credit",
+        "measured_ns",
         "mutation",
         "muted_until_ns",
         "principal",
@@ -110,6 +120,7 @@ class ClientShare:
         "throttled_by",
         "until_ns",
         "version",
+        "work_delay_ms",
     )
 
     def __init__(self, quotas: "ClientQuotas", session: Muted, client_id: str) -> None:
@@ -117,19 +128,22 @@ class ClientShare:
         self.session = session
         self.principal = session.principal
         self.client_id = client_id
-        self.client_id_bytes, self.client_id_end = b"", 0
-        """The client id in the header of the connection's requests, and where it ends: set by who reads those."""
+        self.client_id_bytes, self.client_id_at = b"", slice(0, 0)
+        """The client id in the header of the connection's requests, and where it is: set by who reads those."""
         self.version = quotas.version
         self.produce = self._bucket(PRODUCER_BYTE_RATE)
         self.fetch = self._bucket(CONSUMER_BYTE_RATE)
         self.request = self._bucket(REQUEST_PERCENTAGE)
         self.mutation = self._bucket(CONTROLLER_MUTATION_RATE)
-        self.credit = self._granted = 0
-        """Bytes that the connection may still send without asking, and those it was given."""
+        self.credit = self._granted = self.fetch_credit = self._fetch_granted = 0
+        """Bytes that the connection may still produce and fetch without asking, and those it was given. Handlers take
+        from them; `fetch_credit` may become negative."""
         self.until_ns = 0
         """When it asks at the latest."""
-        self.requests = 0
-        """Requests by credit."""
+        self.requests = self.measured_ns = 0
+        """Requests since it last asked, and what was measured of their time."""
+        self.work_delay_ms = 0
+        """For how long to mute the connection because of the loop's time, as of when it last asked."""
         self.throttled_by: Bucket | None = None
         """Why the connection was muted last."""
         self.muted_until_ns = 0
@@ -148,76 +162,85 @@ class ClientShare:
                 bucket.connections -= 1
         self._quotas.muted.pop(self, None)
 
-    # -- Produce and the loop's time ---------------------------------------------------------------------
+    # -- credit ----------------------------------------------------------------------------------------
 
     def _settle(self, now_ns: int) -> None:
         """Record what was used by credit, and end the credit."""
-        at_ns = min(now_ns, self.until_ns)
+        at_ns = min(now_ns, self.until_ns) or now_ns
         if self.produce is not None and self._granted != self.credit:
             self.produce.rate.record(self._granted - self.credit, at_ns)
+        if self.fetch is not None and self._fetch_granted != self.fetch_credit:
+            self.fetch.rate.record(self._fetch_granted - self.fetch_credit, at_ns)
         if self.requests:
-            self._quotas.handled(self.requests, 0, now_ns)
+            self._quotas.handled(self.requests, self.measured_ns, now_ns)
             if self.request is not None:
-                self.request.rate.record(self.requests * self._quotas.work_ns, at_ns)
-            self.requests = 0
-        self.credit = self._granted = 0
+                used_ns = self.requests * self._quotas.work_ns + self.measured_ns
+                self.request.rate.record(used_ns, at_ns)
+            self.requests = self.measured_ns = 0
+        self.credit = self._granted = self.fetch_credit = self._fetch_granted = 0
+
+    def _ask(self, now_ns: int, produced: int = 0) -> None:
+        """Record what was used, with a Produce request that there was no credit for, and get new credit."""
+        self._settle(now_ns)
+        self.credit = self.fetch_credit = UNLIMITED
+        if self.produce is not None:
+            self.produce.rate.record(produced, now_ns)
+            self.credit = self.produce.credit(now_ns)
+        if self.fetch is not None:
+            self.fetch_credit = self.fetch.credit(now_ns)
+        self._granted, self._fetch_granted = self.credit, self.fetch_credit
+        if self.request is not None:
+            # The limit is a percentage: 100 is all of the loop's time.
+            limit = self.request.limit * (_SECOND_NS / 100)
+            self.work_delay_ms = self.request.rate.delay_ms(limit, now_ns)
+        self.until_ns = now_ns + CREDIT_NS
+
+    # -- Produce, Fetch, and the loop's time ---------------------------------------------------------------
 
     def produced(self, size: int, now_ns: int) -> int:
         """A Produce request of this size has arrived. Returns for how long to mute its connection, in ms."""
-        self._settle(now_ns)
+        if size < self.credit and now_ns < self.until_ns:
+            self.credit -= size
+            return 0
+        self._ask(now_ns, size)
         bucket = self.produce
-        delay_ms = 0
-        if bucket is None:
-            credit = UNLIMITED
-        else:
-            bucket.rate.record(size, now_ns)
-            delay_ms = bucket.rate.delay_ms(bucket.limit, now_ns)
-            credit = max(0, int(bucket.rate.room(bucket.limit, now_ns)) // (2 * bucket.connections))
-        if not delay_ms:
-            self.credit = self._granted = credit
-            self.until_ns = now_ns + CREDIT_NS
-            return 0
-        self._throttled(bucket, delay_ms, now_ns)
-        return delay_ms
-
-    def worked(self, took_ns: int, now_ns: int) -> int:
-        """A request took this time of the loop. Returns for how long to mute its connection, in ms."""
-        quotas = self._quotas
-        quotas.handled(1, took_ns, now_ns)
-        bucket = self.request
-        if bucket is None:
-            return 0
-        bucket.rate.record(took_ns + quotas.work_ns, now_ns)
-        # The limit is a percentage: 100 is all of the loop's time. As in Kafka, the delay is a sample at most.
-        delay_ms = bucket.rate.delay_ms(bucket.limit * (_SECOND_NS / 100), now_ns)
-        if not delay_ms:
-            return 0
-        delay_ms = min(delay_ms, quotas.windows.sample_ns // 1_000_000)
-        self._throttled(bucket, delay_ms, now_ns)
-        return delay_ms
-
-    # -- Fetch -----------------------------------------------------------------------------------------
+        return 0 if bucket is None else self._delay_ms(bucket, now_ns)
 
     def fetch_delay_ms(self, now_ns: int) -> int:
         """For how long a fetch has to wait: it is answered without records, and its connection is muted."""
-        bucket = self.fetch
-        if bucket is None:
+        if self.fetch_credit > 0 and now_ns < self.until_ns:
             return 0
-        delay_ms = bucket.rate.delay_ms(bucket.limit, now_ns)
-        if delay_ms:
-            self._throttled(bucket, delay_ms, now_ns)
-        return delay_ms
+        self._ask(now_ns)
+        bucket = self.fetch
+        return 0 if bucket is None else self._delay_ms(bucket, now_ns)
 
     def fetch_bytes_max(self, now_ns: int) -> int:
         """How much a fetch may return."""
         bucket = self.fetch
         if bucket is None:
             return UNLIMITED
+        self._ask(now_ns)
         return int(max(bucket.rate.room(bucket.limit, now_ns), bucket.limit * FETCH_SECONDS_MIN))
 
-    def fetched(self, size: int, now_ns: int) -> None:
-        if self.fetch is not None:
-            self.fetch.rate.record(size, now_ns)
+    def worked(self, took_ns: int, now_ns: int) -> int:
+        """A request took this time of the loop. Returns for how long to mute its connection, in ms."""
+        self.requests += 1
+        self.measured_ns += took_ns
+        if self.measured_ns >= MEASURED_NS_MAX or now_ns >= self.until_ns:
+            self._ask(now_ns)
+        if not self.work_delay_ms or self.request is None:
+            return 0
+        # As in Kafka a sample at most.
+        delay_ms = min(self.work_delay_ms, self._quotas.windows.sample_ns // 1_000_000)
+        self.work_delay_ms = 0
+        self._throttled(self.request, delay_ms, now_ns)
+        return delay_ms
+
+    def _delay_ms(self, bucket: Bucket, now_ns: int) -> int:
+        delay_ms = bucket.rate.delay_ms(bucket.limit, now_ns)
+        if delay_ms:
+            self._throttled(bucket, delay_ms, now_ns)
+        return delay_ms
 
     # -- changes of topics -----------------------------------------------------------------------------
 
@@ -239,13 +262,14 @@ class ClientShare:
     def change_delay_ms(self, now_ns: int) -> int:
         """For how long the tokens for changes are used up."""
         bucket = self.mutation
-        delay_ms = 0 if bucket is None else bucket.tokens.delay_ms(bucket.limit, now_ns)
+        if bucket is None:
+            return 0
+        delay_ms = bucket.tokens.delay_ms(bucket.limit, now_ns)
         if delay_ms:
             self._throttled(bucket, delay_ms, now_ns)
         return delay_ms
 
-    def _throttled(self, bucket: Bucket | None, delay_ms: int, now_ns: int) -> None:
-        assert bucket is not None
+    def _throttled(self, bucket: Bucket, delay_ms: int, now_ns: int) -> None:
         until_ns = now_ns + delay_ms * 1_000_000
         if until_ns > self.muted_until_ns:
             self.muted_until_ns = until_ns
@@ -268,6 +292,8 @@ class ClientQuotas:
         self.in_force: Mapping[QuotaEntity, Mapping[str, float]] = {}
         self._keys: frozenset[str] = frozenset()
         """Keys that any entity has."""
+        self.measures_time = False
+        """Whether one of them is for the loop's time."""
         self._buckets: dict[tuple[str, Share], Bucket] = {}
         self._purged_ns = 0
         self.muted: dict[ClientShare, None] = {}
@@ -282,10 +308,6 @@ class ClientQuotas:
     def is_needed(self) -> bool:
         return bool(self._keys)
 
-    @property
-    def measures_time(self) -> bool:
-        return REQUEST_PERCENTAGE in self._keys
-
     def follow(self, quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
         """The quotas of a new image. Clients that are muted by a quota that has changed go on."""
         if quotas is self.in_force:
@@ -293,6 +315,7 @@ class ClientQuotas:
         self.in_force = quotas
         self.version += 1
         self._keys = frozenset(key for limits in quotas.values() for key in limits) & frozenset(CLIENT_KEYS)
+        self.measures_time = REQUEST_PERCENTAGE in self._keys
         for share in list(self.muted):
             bucket = share.throttled_by
             if bucket is None or self._applied(bucket.key, share.principal, share.client_id) != bucket.quota:

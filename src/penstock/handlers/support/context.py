@@ -54,7 +54,7 @@ class Delayed(Protocol):
 class ConnectionState:
     """What handlers keep for one connection between its requests."""
 
-    __slots__ = ("commit", "fetch", "is_exempt", "metadata_ns", "on_close", "produce", "share")
+    __slots__ = ("commit", "fetch", "is_exempt", "metadata_ns", "on_close", "produce", "share", "took_ns")
 
     def __init__(self) -> None:
         self.produce: ProduceFastPath | None = None
@@ -71,6 +71,8 @@ class ConnectionState:
         """The quotas of the client; set while the cluster has some."""
         self.is_exempt = False
         """The last request is one of a broker, to which no quota applies."""
+        self.took_ns = 0
+        """How long the last request took the loop, if the client has quotas."""
 
 
 class Session:

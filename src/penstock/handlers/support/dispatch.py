@@ -12,10 +12,10 @@ from __future__ import annotations  # those of nested functions would be evaluat
 import logging
 import re
 from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.metrics import TICK_NS_MAX, Meter, RequestStart
@@ -88,12 +88,13 @@ def sliced() -> ModuleType:
     return import_module("penstock.wire.sliced")
 
 
-@cache
-def within_quotas() -> Callable[[Dispatcher, ClientQuotas, Session, memoryview], Reply]:
+def within_quotas() -> ModuleType:
     """Imported when the cluster has quotas."""
-    from penstock.handlers.support.quota_gate import dispatch_within_quotas  # noqa: PLC0415
+    return import_module("penstock.handlers.support.quota_gate")
 
-    return dispatch_within_quotas
+
+MEASURED_NS_MAX: Final = 5_000_000
+"""A connection asks for its quotas after this much of the loop's time."""
 
 
 class Dispatcher:
@@ -148,27 +149,49 @@ class Dispatcher:
             return self._take(session, frame, header)
         finally:
             now_ns = self._clock_ns()
+            if is_counted:
+                state.took_ns = now_ns - began_ns
             if now_ns - self._metrics.tick_began_ns > TICK_NS_MAX:
                 self._metrics.handled(api_name(header.api_key), began_ns, now_ns)
 
     def _dispatch_within(
         self, quotas: ClientQuotas, session: Session, state: ConnectionState, frame: memoryview
     ) -> Reply:
-        """Answer a request of a client with quotas: by its credit if it has some."""
-        share, produce_path = state.share, state.produce
-        size = len(frame)
+        """Answer a request of a client with quotas: by the connection's credit if it has some."""
+        share = state.share
         if (
-            share is not None
-            and produce_path is not None
+            share is None
+            or share.version != quotas.version
+            or self._metrics.tick_began_ns >= share.until_ns
+            or share.principal != session.principal
+        ):
+            return self._ask_first(quotas, session, frame)
+        size = len(frame)
+        produce_path = state.produce
+        if (
+            produce_path is not None
             and size < share.credit
-            and share.version == quotas.version
-            and self._metrics.tick_began_ns < share.until_ns
             and (reply := produce_path.take(frame)) is not None
         ):
             share.credit -= size
             share.requests += 1
             return self._counted(self._produce, reply)
-        return within_quotas()(self, quotas, session, frame)
+        if size < 2 or not (frame[1] or frame[0]) or frame[share.client_id_at] != share.client_id_bytes:
+            return self._ask_first(quotas, session, frame)
+        state.is_exempt = False
+        reply = self.dispatch(session, frame, True)
+        if quotas.measures_time and not state.is_exempt:
+            share.requests += 1
+            share.measured_ns += state.took_ns
+            if share.work_delay_ms or share.measured_ns > MEASURED_NS_MAX:
+                delay_ms = share.worked(0, quotas.now_ns())
+                if delay_ms:
+                    reply = within_quotas().throttled(quotas, session, frame, reply, delay_ms)
+        return reply
+
+    def _ask_first(self, quotas: ClientQuotas, session: Session, frame: memoryview) -> Reply:
+        reply: Reply = within_quotas().dispatch_within_quotas(self, quotas, session, frame)
+        return reply
 
     def _take(self, session: Session, frame: memoryview, header: RequestHeader) -> Reply:
         key = header.api_key

@@ -4,7 +4,7 @@
 other; then its connection is muted for the time in the response. Bytes of Fetch are counted by its handler, changes of
 topics by theirs.
 
-Requests between brokers are never throttled: fetches of followers, and `BETWEEN_BROKERS`.
+Requests between brokers are never throttled. Their handlers say so (`ConnectionState.is_exempt`).
 """
 
 from collections.abc import Callable
@@ -21,40 +21,23 @@ from penstock.wire.throttle_time import with_throttle_time
 if TYPE_CHECKING:
     from penstock.handlers.support.dispatch import Dispatcher
 
-_PRODUCE: Final = int(Api.PRODUCE)
 _CLIENT_ID_AT: Final = 8
 """Where the header of a request has the client id, with its length."""
-
-BETWEEN_BROKERS: Final = frozenset((int(Api.ENVELOPE), int(Api.WRITE_TXN_MARKERS)))
-
-_BATCHED_VERIFICATION: Final = 4
-"""The version of AddPartitionsToTxn from which only brokers send it."""
 
 
 def dispatch_within_quotas(
     dispatcher: "Dispatcher", quotas: ClientQuotas, session: Session, frame: memoryview
 ) -> Reply:
+    """Answer a request of a connection that asks for its quotas first."""
+    share = _share_of(quotas, session, frame)
+    now_ns = dispatcher.context.metrics.tick_began_ns or quotas.now_ns()
+    delay_ms = share.produced(len(frame), now_ns) if not frame[1] and not frame[0] else 0  # Produce is API 0
     state = session.state
-    share = state.share
-    if (
-        share is None
-        or share.version != quotas.version
-        or share.principal != session.principal
-        or frame[_CLIENT_ID_AT : share.client_id_end] != share.client_id_bytes
-    ):
-        share = _share_of(quotas, session, frame)
-    now_ns = quotas.now_ns()
-    key = frame[0] << 8 | frame[1]
-    delay_ms = share.produced(len(frame), now_ns) if key == _PRODUCE else 0
     state.is_exempt = False
     reply = dispatcher.dispatch(session, frame, True)
-    if quotas.measures_time:
-        took_ns = quotas.now_ns() - now_ns
-        if state.is_exempt or _is_between_brokers(key, frame):
-            quotas.handled(1, took_ns, now_ns)
-        else:
-            delay_ms = max(delay_ms, share.worked(took_ns, now_ns))
-    return _throttled(quotas, session, frame, reply, delay_ms) if delay_ms else reply
+    if quotas.measures_time and not state.is_exempt:
+        delay_ms = max(delay_ms, share.worked(state.took_ns, now_ns))
+    return throttled(quotas, session, frame, reply, delay_ms) if delay_ms else reply
 
 
 def _share_of(quotas: ClientQuotas, session: Session, frame: memoryview) -> ClientShare:
@@ -62,7 +45,8 @@ def _share_of(quotas: ClientQuotas, session: Session, frame: memoryview) -> Clie
     client_id = parse_header(frame).client_id
     share = quotas.share_of(state.share, session, client_id)
     end = _CLIENT_ID_AT + INT16.size + max(0, INT16.unpack_from(frame, _CLIENT_ID_AT)[0])
-    share.client_id_bytes, share.client_id_end = bytes(frame[_CLIENT_ID_AT:end]), end
+    share.client_id_bytes = bytes(frame[_CLIENT_ID_AT:end])
+    share.client_id_at = slice(_CLIENT_ID_AT, end)
     if state.share is not None and state.share.client_id != share.client_id:
         # Their requests are counted without reading the client id.
         state.produce = state.commit = None
@@ -70,11 +54,7 @@ def _share_of(quotas: ClientQuotas, session: Session, frame: memoryview) -> Clie
     return share
 
 
-def _is_between_brokers(key: int, frame: memoryview) -> bool:
-    return key in BETWEEN_BROKERS or (key == Api.ADD_PARTITIONS_TO_TXN and frame[3] >= _BATCHED_VERIFICATION)
-
-
-def _throttled(
+def throttled(
     quotas: ClientQuotas, session: Session, frame: memoryview, reply: Reply, delay_ms: int
 ) -> Reply:
     """Mute the connection, and say so in the response."""
