@@ -1,5 +1,6 @@
 """The commands over the wire, on Apache Kafka: the tour that Penstock's own broker is taken through."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -58,3 +59,18 @@ def test_a_transaction_that_hangs_is_found_and_ended(
     penstock: Command, server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     group_tour.hanging(Shell(penstock, server, monkeypatch))
+
+
+def test_quotas_are_set_listed_explained_and_removed(
+    penstock: Command, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shell = Shell(penstock, server, monkeypatch)
+    shell("quotas", "set", "producer_byte_rate=1000", "--user", "alice", "--client-id", "default")
+    until = time.monotonic() + 20
+    while not (found := shell.json("quotas", "list")) and time.monotonic() < until:
+        pass  # Kafka's broker sees them a moment later
+    assert [(each["quota"], each["limit"]) for each in found] == [("producer_byte_rate", 1000.0)]
+    told = shell("quotas", "explain", "--user", "alice", "--client-id", "x")
+    assert told.startswith("producer_byte_rate: 1000, the quota of user alice, default client-id\n")
+    removed = shell("quotas", "remove", "--user", "alice", "--client-id", "default", "--yes")
+    assert removed.startswith("removed 1")
