@@ -44,6 +44,17 @@ def may(
     return Authorizer(acls).allows(principal, host, operation, on, name)
 
 
+def test_before_the_acls_are_read_super_users_alone_are_allowed() -> None:
+    """Also with allow.everyone.if.no.acl.found: a controller's listener is open before the metadata is read."""
+    unread = Authorizer((), frozenset({"User:admin"}), allows_without_acl=True, is_read=False)
+    asked = "10.0.0.1", Operation.CLUSTER_ACTION, AclResourceType.CLUSTER, "kafka-cluster"
+    assert unread.allows("User:admin", *asked)
+    assert not unread.allows("User:bob", *asked)
+    assert not unread.allows_any("User:bob", *asked[:3])
+    assert unread.decide("User:bob", *asked).reason == "the ACLs are not read from the metadata log yet"
+    assert unread.with_acls(FrozenMap()).allows("User:bob", *asked)
+
+
 def test_without_an_acl_a_resource_is_denied_or_allowed_as_the_setting_says() -> None:
     assert not may([])
     assert Authorizer((), allows_without_acl=True).allows(ALICE, HERE, Operation.READ, TOPIC, "orders")

@@ -425,6 +425,36 @@ def test_expired_and_foreign_certificates_and_none_are_refused(
     assert caplog.text.count("a TLS handshake failed") <= 1, "one line in ten seconds"
 
 
+def test_a_resumed_session_does_not_outlive_its_certificate(
+    ca: trustme.CA, guarded: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TLS 1.2 resumes sessions, and OpenSSL then does not check the certificate again."""
+    context = client_context(ca, alice(ca))
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+
+    def connected(session: ssl.SSLSession | None) -> tuple[bool, ssl.SSLSession | None, bool]:
+        with (
+            socket.create_connection(("127.0.0.1", guarded.port), timeout=WAIT_S_MAX) as raw,
+            context.wrap_socket(raw, server_hostname="localhost", session=session) as client,
+        ):
+            frame = request_frame(Api.API_VERSIONS, 0, 1, "test", b"")
+            try:
+                client.sendall(frame)
+                is_answered = bool(client.recv(4))
+            except ConnectionError:
+                is_answered = False
+            return is_answered, client.session, bool(client.session_reused)
+
+    is_answered, session, is_resumed = connected(None)
+    assert (is_answered, is_resumed) == (True, False)
+    is_answered, _, is_resumed = connected(session)
+    assert (is_answered, is_resumed) == (True, True)
+    monkeypatch.setattr(tls, "not_after", lambda _: datetime.now(UTC) - timedelta(seconds=1))
+    is_answered, _, is_resumed = connected(session)
+    assert (is_answered, is_resumed) == (False, True)
+    assert connected(None)[0], "a full handshake, in which OpenSSL looks at the certificate"
+
+
 # -- rotation ------------------------------------------------------------------------------------------
 
 

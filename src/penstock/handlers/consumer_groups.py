@@ -5,6 +5,7 @@ ConsumerGroupHeartbeat 0 to 1     join a group, report owned partitions, get an 
 
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from penstock.base.errors import ErrorCode
@@ -13,7 +14,7 @@ from penstock.coordinator.groups.requests import ConsumerGroupHeartbeat, Consume
 from penstock.metadata.acls import AclResourceType, Operation
 from penstock.wire import Api
 
-from .support.context import Call, Context
+from .support.context import Call, Context, Session
 from .support.controller_call import wait_ms_of
 from .support.response_fields import NO_THROTTLE, client_host, uuid_in, uuid_out
 from .support.waiting import in_steps
@@ -53,8 +54,13 @@ def consumer_group_heartbeat(context: Context, call: Call) -> Steps[Any]:
         request.server_assignor,
         None if owned is None else tuple((uuid_in(each.topic_id), tuple(each.partitions)) for each in owned),
         needs_member_id=call.version == 0,
+        may_describe=None if context.authorizer is None else partial(_may_describe, context, call.session),
     )
     return _response(call, (yield context.groups.handle(request.group_id, heartbeat)))
+
+
+def _may_describe(context: Context, session: Session, topic: str) -> bool:
+    return context.permits(session, Operation.DESCRIBE, AclResourceType.TOPIC, topic)
 
 
 def _refused(context: Context, call: Call) -> ErrorCode:
@@ -66,11 +72,6 @@ def _refused(context: Context, call: Call) -> ErrorCode:
     for name in request.subscribed_topic_names or ():
         if not context.authorize(session, Operation.DESCRIBE, AclResourceType.TOPIC, name):
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    if getattr(request, "subscribed_topic_regex", None) and not all(
-        context.permits(session, Operation.DESCRIBE, AclResourceType.TOPIC, name)
-        for name in context.image.topics
-    ):
-        return ErrorCode.TOPIC_AUTHORIZATION_FAILED  # an assignment has the ids of all topics that match
     return ErrorCode.NONE
 
 

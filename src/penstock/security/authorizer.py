@@ -5,6 +5,7 @@
 - If an ACL that applies denies the operation to the principal and host, it is denied; otherwise one must allow it.
 - Where it is allowed, READ, WRITE, DELETE and ALTER imply DESCRIBE, and ALTER_CONFIGS implies DESCRIBE_CONFIGS.
 - A resource without any ACL is denied, or allowed with `allow.everyone.if.no.acl.found`.
+- Before the ACLs are read from the metadata log, super users alone may do anything.
 
 An authorizer is immutable: another set of ACLs is another authorizer. It remembers its decisions.
 """
@@ -50,6 +51,7 @@ class Decision(NamedTuple):
 
 
 SUPER_USER: Final = Decision(True, "the principal is a super user")
+NOT_READ: Final = Decision(False, "the ACLs are not read from the metadata log yet")
 NO_ACL_MATCHES: Final = Decision(False, "no ACL of the resource allows it")
 
 
@@ -60,8 +62,11 @@ class Authorizer:
         super_users: frozenset[str] = frozenset(),
         *,
         allows_without_acl: bool = False,
+        is_read: bool = True,
     ) -> None:
+        """`is_read` is false until the ACLs are known."""
         self.super_users = super_users
+        self._is_read = is_read
         self._allows_without_acl = allows_without_acl
         self.acls: FrozenMap[Any, Acl] = FrozenMap()
         """By their ids."""
@@ -137,6 +142,8 @@ class Authorizer:
     ) -> Decision:
         if principal in self.super_users:
             return SUPER_USER
+        if not self._is_read:
+            return NOT_READ
         has_acls = False
         allowing: Acl | None = None
         for acl in self._of_resource(on, name):
@@ -178,6 +185,8 @@ class Authorizer:
     def _decide_any(self, principal: str, host: str, operation: Operation, on: AclResourceType) -> bool:
         if principal in self.super_users:
             return True
+        if not self._is_read:
+            return False
         allowed: list[Acl] = []
         denied: set[tuple[PatternType, str]] = set()
         for acl in self._of_type(on):

@@ -10,7 +10,8 @@ if TYPE_CHECKING:
 
 
 def make_authorizer(config: NodeConfig) -> "Authorizer | None":
-    """None if every client may do everything. It has no ACLs until the metadata log is read."""
+    """None if every client may do everything. Until the metadata log is read, it allows nothing but to super users:
+    controllers' listeners are open before."""
     if not config.setting("authorizer.class.name"):
         return None
     from penstock.security.authorizer import Authorizer  # noqa: PLC0415  # most nodes have none
@@ -19,6 +20,7 @@ def make_authorizer(config: NodeConfig) -> "Authorizer | None":
         (),
         super_users(config.setting("super.users") or ""),
         allows_without_acl=config.flag("allow.everyone.if.no.acl.found"),
+        is_read=False,
     )
 
 

@@ -30,7 +30,7 @@ from penstock.base.settings import BadSetting
 from penstock.base.world import Timer, World
 from penstock.handlers.support.context import ANONYMOUS, Session
 from penstock.security.principal_mapping import mapper
-from penstock.security.x509 import BadCertificate, subject
+from penstock.security.x509 import BadCertificate, not_after, subject
 from penstock.server.file_watch import FileWatch
 from penstock.server.log_limit import LogLimit
 from penstock.server.loop_tick import LoopTick
@@ -387,7 +387,13 @@ class TlsConnection(asyncio.BufferedProtocol):
     def _principal(self) -> str | None:
         """The client's principal; None if no rule gives it a name."""
         certificate = self._tls.getpeercert(binary_form=True)
-        if certificate is None or self._listener.is_principal_by_log_in:
+        if certificate is None:
+            return ANONYMOUS
+        if self._tls.session_reused and not_after(certificate).timestamp() * 1000 <= self._world.now_ms():
+            # OpenSSL checks certificates in full handshakes only; sessions of TLS 1.2 can be resumed without one.
+            self._fail("the client resumes a session, and its certificate has expired since")
+            return None
+        if self._listener.is_principal_by_log_in:
             return ANONYMOUS
         found = subject(certificate)
         name = self._listener.name_of(found)

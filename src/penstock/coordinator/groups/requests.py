@@ -4,6 +4,7 @@ Differences in behaviour between versions are fields of the requests. A reply ha
 reply to any request that failed.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
 from penstock.base.errors import ErrorCode
@@ -287,6 +288,8 @@ class ConsumerGroupHeartbeat(NamedTuple):
     owned: Partitions | None = None
     needs_member_id: bool = False
     """In version 0 the coordinator may generate the member id (KIP-1082)."""
+    may_describe: Callable[[str], bool] | None = None
+    """Whether the client may describe a topic; None if it may describe all."""
 
 
 class ConsumerHeartbeatReply(NamedTuple):

@@ -74,7 +74,13 @@ class ClassicMembers:
             return self._downgrade(group, replaced, old, new, records)
         owned = _by_id(subscription, self._state.topics.by_name)
         step = Step(
-            group, old, new, owned, records, replaced=None if replaced is None else replaced.member_id
+            group,
+            old,
+            new,
+            owned,
+            records,
+            replaced=None if replaced is None else replaced.member_id,
+            resolves_regexes=False,
         )
         after = self._heartbeats.target_assignments.take(step)
 

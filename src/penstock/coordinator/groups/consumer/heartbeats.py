@@ -44,7 +44,16 @@ class Heartbeats:
         member_id = request.member_id or uuid_text(random_uuid(self._state.rng))
         self.check_room(group, member_id)
         old, replaced = self._member(group, member_id, request, records)
-        step = Step(group, old, _updated(old, request), request.owned, records, is_new_group, replaced)
+        step = Step(
+            group,
+            old,
+            _updated(old, request),
+            request.owned,
+            records,
+            is_new_group,
+            replaced,
+            request.may_describe,
+        )
         before = len(records)
         after = self.target_assignments.take(step)
         if len(records) > before:

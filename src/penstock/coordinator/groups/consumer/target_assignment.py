@@ -4,7 +4,7 @@ Nothing is changed here. The changes are returned as records, ordered so that ea
 it.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from penstock.coordinator.groups.requests import Partitions
@@ -37,6 +37,10 @@ class Step:
     is_new_group: bool = False
     replaced: str | None = None
     """The id of the static member that it replaces."""
+    may_describe: Callable[[str], bool] | None = None
+    """Topics that the client may describe: regular expressions match no others. None for all."""
+    resolves_regexes: bool = True
+    """Otherwise those that other members resolved stay as they are."""
 
     def members_after(self) -> dict[str, ConsumerMember]:
         members = {key: each for key, each in self.group.members.items() if key != self.replaced}
@@ -131,9 +135,7 @@ class TargetAssignments:
             return group.regexes, False
         version, checked_ms = group.regexes_checked
         waited_ms = now_ms - checked_ms
-        due = waited_ms >= self._state.settings.regex_refresh_interval_ms or (
-            version != topics.version and waited_ms >= REGEX_INTERVAL_MS_MIN
-        )
+        due = step.resolves_regexes and self._is_due(version, waited_ms)
         if not due and not regex_changed and step.replaced is None:
             return group.regexes, False
         changed = False
@@ -147,9 +149,10 @@ class TargetAssignments:
                 regexes[regex] = known
                 continue
             matches = compile_regex(regex).matches
-            found = Resolved(
-                frozenset(name for name in topics.by_name if matches(name)), topics.version, now_ms
-            )
+            names = frozenset(filter(matches, topics.by_name))
+            if step.may_describe is not None:
+                names = frozenset(filter(step.may_describe, names))
+            found = Resolved(names, topics.version, now_ms)
             if known is not None and known.topics == found.topics:
                 regexes[regex] = known
                 continue
@@ -160,6 +163,12 @@ class TargetAssignments:
         if due and not changed:
             group.regexes_checked = (topics.version, now_ms)
         return regexes, changed
+
+    def _is_due(self, version: int, waited_ms: int) -> bool:
+        """Whether regular expressions are matched again; `version` is that of the topics they were matched with."""
+        return waited_ms >= self._state.settings.regex_refresh_interval_ms or (
+            version != self._state.topics.version and waited_ms >= REGEX_INTERVAL_MS_MIN
+        )
 
 
 def _is_dealt_to(members: Collection[ConsumerMember]) -> bool:
