@@ -99,7 +99,7 @@ PEM_STORE = {"ssl_keystore_type": "PEM", "ssl_keystore_location": "/somewhere.pe
             "is for the listener OTHER, expected one of SSL",
         ),
         ({**PEM_STORE, "listener_name_ssl_log_dirs": "x"}, "others cannot be set for a single listener yet"),
-        ({**PEM_STORE, "ssl_provider": "x"}, "unknown setting ssl.provider"),
+        ({**PEM_STORE, "ssl_unheard": "x"}, "unknown setting ssl.unheard"),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence(settings: dict[str, str], why: str) -> None:

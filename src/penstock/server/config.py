@@ -47,6 +47,7 @@ from penstock.server.door_config import (
     is_of_absent_door,
     parse_doors,
 )
+from penstock.server.java_security import warning_about
 from penstock.server.listener_config import (
     CONNECTION_RATE,
     ListenerSettings,
@@ -97,7 +98,8 @@ _IGNORED = (
     "zookeeper.",
 )
 """Settings that a Kafka configuration file may have and that do not change what clients are promised: they are
-ignored with a warning. Settings of access control (`ssl.`, `sasl.`, `authorizer.`) are never ignored."""
+ignored with a warning. Settings of access control (`ssl.`, `sasl.`, `authorizer.`) are not; but see
+`server.java_security`."""
 
 _ACCESS = (
     "ssl.",
@@ -240,6 +242,10 @@ def config_of(
     of_sasl: list[ConfigEntry] = []
     warnings = []
     for each in given:
+        warning = warning_about(each)
+        if warning is not None:
+            warnings.append(warning)
+            continue
         if is_override(each.name):
             (of_sasl if is_sasl_override(each.name) else overrides).append(each)
             continue
