@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import trustme
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
@@ -14,6 +14,7 @@ from tests.processes import HOST, Process
 from tests.server.tls_nodes import issue, write_ca, write_store
 
 from penstock.server.ports import hold_port
+from penstock.testing import Broker
 
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule required"
@@ -44,12 +45,44 @@ class ConfiguredNode(Process):
         return self
 
 
+class ThreadNode:
+    """The same on a thread of the test: it starts and stops within a fraction of the time."""
+
+    is_running = False
+    stderr = ""
+    """As a process has them: nothing is left to do for whoever ends it, and its lines are in the test's log."""
+
+    def __init__(self, directory: Path, number: int) -> None:
+        self._data = directory / f"node-{number}"
+        self._settings: dict[str, str] = {}
+        self._broker: Broker | None = None
+
+    def configure(self, settings: Mapping[str, str]) -> None:
+        self._settings = dict(settings)
+
+    def start(self) -> "ThreadNode":
+        self._broker = Broker(data=self._data, settings=self._settings)
+        self._broker.start()
+        return self
+
+    def stop(self) -> int:
+        self.close()
+        return 0
+
+    def close(self) -> None:
+        if self._broker is not None:
+            self._broker.close()
+            self._broker = None
+
+
 class SecuredProcesses(NodeProcesses):
     """Nodes 1 to 3, brokers and controllers all of them, with certificates of one authority."""
 
     nodes: dict[int, ConfiguredNode]
 
-    def __init__(self, directory: Path, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, directory: Path, environment: Mapping[str, str] | None = None, *, on_threads: bool = False
+    ) -> None:
         self.directory = directory
         self.ca = trustme.CA()
         self.ca_file = write_ca(directory / "ca.pem", self.ca)
@@ -59,7 +92,10 @@ class SecuredProcesses(NodeProcesses):
         ports = iter(each.getsockname()[1] for each in self._held)
         self.ports = {name: {number: next(ports) for number in NUMBERS} for name in LISTENERS}
         self.nodes = {
-            number: ConfiguredNode(directory, number, environment=environment) for number in NUMBERS
+            number: cast("ConfiguredNode", ThreadNode(directory, number))
+            if on_threads
+            else ConfiguredNode(directory, number, environment=environment)
+            for number in NUMBERS
         }
         for number in NUMBERS:
             self.nodes[number].configure(self.settings(number))

@@ -366,6 +366,21 @@ def test_a_leader_writes_down_where_a_voter_moved() -> None:
     assert error_of(change(bench, UpdateVoter(0, 0, elsewhere, 1000))) is ErrorCode.FENCED_LEADER_EPOCH
 
 
+def test_a_leader_that_moved_writes_that_down_once_its_epoch_is_committed() -> None:
+    """Nobody else knows. One change at a time, as for all others."""
+    bench, _ = moved(1)
+    bench.become_leader()
+    assert bench.node.voters.by_id(1) == voter(1), "nothing of its epoch is committed yet"
+    end = bench.log.end_offset
+    bench.ask(bench.fetch(2, end))
+    bench.later(0)
+    assert bench.node.voters.by_id(1) == bench.node.local
+    assert bench.log.end_offset == end + 1
+    bench.ask(bench.fetch(2, end + 1))
+    bench.later(10)
+    assert bench.log.end_offset == end + 1, "once is enough"
+
+
 def test_no_two_voters_share_an_id() -> None:
     with pytest.raises(ValueError, match="no duplicates"):
         VoterSet.of([voter(1), voter(1, life=1)])

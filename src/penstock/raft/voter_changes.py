@@ -6,7 +6,8 @@ two leaders could each change a set that the other does not know of. Hence the o
 our own epoch, nothing pending, nothing uncommitted, then the request itself.
 
 The leader first asks a new voter for its supported versions of `kraft.version`, which also shows that it is reachable
-at its endpoint. A new voter must have caught up, or the new majority would wait for it.
+at its endpoint. A new voter must have caught up, or the new majority would wait for it. A leader that has other
+endpoints than the set says, after a restart with new settings, changes the set itself.
 """
 
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -79,6 +80,15 @@ class VoterChanges:
         if self._pending is not None and now_ms >= self._pending.deadline:
             self._settle(ErrorCode.REQUEST_TIMED_OUT, "the change was not committed in time; it may still be")
         self._ask(now_ms)
+        self._correct_own(now_ms)
+
+    def _correct_own(self, now_ms: TimestampMs) -> None:
+        """Write the leader's own endpoints if the voter set has outdated ones. Followers send UpdateVoter instead."""
+        node = self._leader.node
+        known = node.voters.find(node.key)
+        if known is None or not node.local.endpoints or known == node.local or self._unsettled() is not None:
+            return
+        self._leader.append(Voters(node.voters.without(node.key).with_voter(node.local)), now_ms)
 
     def _ask(self, now_ms: TimestampMs) -> None:
         """Ask the new voter for its versions, once no request to a replica of its id is in flight."""
