@@ -4,6 +4,7 @@ import datetime
 import io
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import trustme
 from tests.cli.conftest import Command
+from tests.security.tokens import claims, jwks, signed
 from tests.server.tls_nodes import issue, tls_broker, write_ca, write_store
 from typer.main import get_command
 
@@ -174,6 +176,29 @@ def test_a_certificate_of_another_host_or_an_expired_one_is_refused(
             done = penstock("topics", "list", "-s", made.bootstrap, "--client-config", str(file))
         assert done.code == 2
         assert words in done.err
+
+
+def test_bearer_tokens_log_in_until_they_expire(penstock: Command, tmp_path: Path) -> None:
+    (tmp_path / "keys.json").write_bytes(jwks())
+    settings = {
+        "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT",
+        "sasl.enabled.mechanisms": "OAUTHBEARER",
+        "sasl.oauthbearer.jwks.endpoint.url": (tmp_path / "keys.json").as_uri(),
+    }
+    token, file = tmp_path / "token", tmp_path / "client.properties"
+    now_s = int(time.time())
+    with Broker(settings=settings) as made:
+        file.write_text(
+            f"bootstrap.servers={made.bootstrap}\nsecurity.protocol=SASL_PLAINTEXT\nsasl.mechanism=OAUTHBEARER\n"
+            f"sasl.oauthbearer.token.endpoint.url={token.as_uri()}\n"
+        )
+        token.write_text(signed(claims(iat=now_s, exp=now_s + 3600)))
+        assert penstock("topics", "list", "--client-config", file).code == 0
+        token.write_text(signed(claims(iat=now_s - 7200, exp=now_s - 3600)))
+        refused = penstock("topics", "list", "--client-config", file)
+    assert refused.code == 2
+    assert "refused the log-in" in refused.err
+    assert token.read_text() not in refused.err
 
 
 def test_a_command_without_security_loads_nothing_of_it() -> None:
