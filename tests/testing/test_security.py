@@ -99,8 +99,10 @@ def test_a_stranger_is_refused() -> None:
             AdminClient(of_other).list_topics(timeout=1)
 
 
-def test_a_cluster_is_secured_for_its_clients() -> None:
-    with Cluster(2, security=True) as cluster:
+@pytest.mark.parametrize("controllers", [0, 1])
+@pytest.mark.parametrize("protocol", ["SASL_SSL", "SASL_PLAINTEXT", "SSL"])
+def test_a_cluster_is_secured(protocol: str, controllers: int) -> None:
+    with Cluster(2, controllers=controllers, security=protocol) as cluster:
         cluster.create_topic("orders", replication_factor=2)
         for use in (of_confluent, of_penstock):
             use(cluster.client())

@@ -126,7 +126,7 @@ class Broker:
         self._has_users = False
         """Whether the users of SCRAM are in the metadata log."""
         self._inner_port = 0
-        """Of a listener without security, for the other nodes of a secured cluster; see `secure`."""
+        """Of the listener for other nodes of a secured cluster; see `secure`."""
         self._faulty: FaultyNode | None = None
         """The running node, unless `make_node` made something else."""
         self._running: _Running | None = None
@@ -213,7 +213,7 @@ class Broker:
     # -- security --------------------------------------------------------------------------------------
 
     def secure(self, files: "SecurityFiles") -> None:
-        """Make this a node of a secured cluster. Nodes use another listener than clients, without security."""
+        """Make this a node of a secured cluster. Nodes use another listener than clients."""
         self._security, self._files = files.security, files
         held = _hold(0)
         if held is None:
@@ -228,11 +228,13 @@ class Broker:
             self._own_files = tempfile.mkdtemp(prefix="penstock-security-")
             self._files = SecurityFiles(self._security, self._own_files)
         if not self._inner_port:
-            return self._files.node_settings("PLAINTEXT", with_plaintext=False)
+            return self._files.node_settings("PLAINTEXT")
+        inner = ["INTERNAL", *(["CONTROLLER"] if "controller" in self._ports else [])]
         return {
-            "listeners": f"CLIENTS://{HOST}:{self.port},PLAINTEXT://{HOST}:{self._inner_port}",
-            "inter.broker.listener.name": "PLAINTEXT",
-            **self._files.node_settings("CLIENTS", with_plaintext=True),
+            "listeners": f"CLIENTS://{HOST}:{self.port},INTERNAL://{HOST}:{self._inner_port}",
+            "inter.broker.listener.name": "INTERNAL",
+            "controller.listener.names": "CONTROLLER",
+            **self._files.node_settings("CLIENTS", inner),
         }
 
     def create_users(self) -> None:

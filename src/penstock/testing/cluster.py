@@ -62,7 +62,7 @@ class Cluster:
 
         data: a directory that is kept, with one for each node in it; without it a temporary one is used.
         settings: Kafka's broker settings, for all of them; `of_broker` has more for single ones, by id.
-        security: of clients, as that of a `Broker`; nodes use a listener of their own without it.
+        security: of clients, as that of a `Broker`; nodes use TLS with certificates among themselves.
         """
         self._data = None if data is None else fspath(data)
         self._own_data: str | None = None
@@ -118,12 +118,11 @@ class Cluster:
             self._data = self._own_data = tempfile.mkdtemp(prefix="penstock-cluster-")
         nodes = self.nodes
         if self._security is not None and self._files is None:
-            self._files = SecurityFiles(self._security, path.join(self._data, "security"))
+            self._files = SecurityFiles(self._security, path.join(self._data, "security"), is_cluster=True)
             for each in self.brokers:
                 each.secure(self._files)
-            if self._security.acls:  # controllers decide what brokers may do
-                more = self._files.node_settings("CLIENTS", with_plaintext=True)
-                self._settings |= {name: more[name] for name in ("authorizer.class.name", "super.users")}
+            for each in self.controllers:
+                each.settings |= self._files.node_settings(None, ["CONTROLLER"])
         for node in nodes.values():
             node.take_ports()
         voters = ",".join(

@@ -8,7 +8,7 @@ metadata log once the broker has started.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,6 +23,8 @@ PROTOCOLS: Final = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 HOSTS: Final = ("localhost", "127.0.0.1")
 ADMIN: Final = "admin"
+NODE: Final = "penstock-node"
+"""The principal of nodes, and the common name of their certificate."""
 _DAYS: Final = 30
 
 _AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
@@ -73,18 +75,20 @@ class Security:
 class SecurityFiles:
     """The certificates of a broker or a cluster and its clients, in a directory."""
 
-    def __init__(self, security: Security, directory: str) -> None:
+    def __init__(self, security: Security, directory: str, *, is_cluster: bool = False) -> None:
         """Creates the files. Raises KafkaError if `cryptography` is missing."""
         self.security = security
         self.directory = directory
+        self._is_cluster = is_cluster
+        """Nodes of a cluster use TLS among themselves, and know each other by their certificate."""
         os.makedirs(directory, exist_ok=True)
-        if not security.has_tls:
+        if not security.has_tls and not is_cluster:
             return
         from penstock.server.certificate_authority import CertificateAuthority  # noqa: PLC0415  # needs a package
 
         authority = CertificateAuthority.create("Penstock test authority", days=_DAYS)
         self._write("ca.pem", authority.certificate)
-        self._write("node.pem", authority.issue("penstock", HOSTS, days=_DAYS).pem)
+        self._write("node.pem", authority.issue(NODE, HOSTS, days=_DAYS).pem)
         if not security.has_logins:
             for user in security.users:
                 certified = authority.issue(user, days=_DAYS)
@@ -100,30 +104,37 @@ class SecurityFiles:
     def path(self, name: str) -> str:
         return os.path.join(self.directory, name)
 
-    def node_settings(self, listener: str, *, with_plaintext: bool) -> dict[str, str]:
-        """Settings of a node whose clients use a listener. Between nodes there may be one without security."""
+    def node_settings(self, listener: str | None, inner: Sequence[str] = ()) -> dict[str, str]:
+        """Settings of a node with a listener for clients, and listeners for other nodes: INTERNAL, CONTROLLER."""
         security = self.security
-        protocols = {listener: security.protocol} | ({"PLAINTEXT": "PLAINTEXT"} if with_plaintext else {})
+        protocols = {"PLAINTEXT": "PLAINTEXT"}
+        if self._is_cluster:
+            protocols |= {"INTERNAL": "SSL", "CONTROLLER": "SSL"}
+        if listener is not None:
+            protocols[listener] = security.protocol
         found = {
             "listener.security.protocol.map": ",".join(f"{name}:{each}" for name, each in protocols.items())
         }
-        if security.has_tls:
+        if security.has_tls or inner:
             found |= {"ssl.keystore.type": "PEM", "ssl.keystore.location": self.path("node.pem")}
-        if security.has_logins:
+        asking = list(inner)
+        if listener is not None and security.has_logins:
             found["sasl.enabled.mechanisms"] = security.mechanism
             if security.mechanism == "PLAIN":
                 users = {f"{USER_PREFIX}{name}": password for name, password in security.users.items()}
                 prefix = f"listener.name.{listener.lower()}.plain"
                 found[f"{prefix}.sasl.jaas.config"] = jaas_text(PLAIN_MODULE, users)
-        else:
+        elif listener is not None:
+            asking.append(listener)
+        if asking:
+            found |= {f"listener.name.{each.lower()}.ssl.client.auth": "required" for each in asking}
             found |= {
-                "ssl.client.auth": "required",
                 "ssl.truststore.type": "PEM",
                 "ssl.truststore.location": self.path("ca.pem"),
                 "ssl.principal.mapping.rules": "RULE:^CN=([^,]+).*$/$1/,DEFAULT",
             }
         if security.acls:
-            everyone = [*security.super_users, *(["ANONYMOUS"] if with_plaintext else [])]
+            everyone = [*security.super_users, *([NODE] if inner else [])]
             found["authorizer.class.name"] = _AUTHORIZER
             found["super.users"] = ";".join(f"User:{each}" for each in everyone)
         return found
