@@ -17,6 +17,10 @@ from tests.server.tls_nodes import issue, tls_broker, write_ca, write_store
 from typer.main import get_command
 
 from penstock.cli.app import app
+from penstock.cli.connecting import target_of
+from penstock.cli.spark_jobs import client_options
+from penstock.spark.archiving.archive_table import Archive, write_archive
+from penstock.spark.options import OptionValues
 from penstock.testing import Broker, Security
 
 PASSWORD = "planted-s3cret"
@@ -176,6 +180,46 @@ def test_a_certificate_of_another_host_or_an_expired_one_is_refused(
             done = penstock("topics", "list", "-s", made.bootstrap, "--client-config", str(file))
         assert done.code == 2
         assert words in done.err
+
+
+def test_spark_gets_the_file_and_references_to_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No secret is in the options of `penstock archive`, `audit`, `replay` and `pipeline`."""
+    file = tmp_path / "client.properties"
+    file.write_text(
+        "bootstrap.servers=one:9092\nsecurity.protocol=SASL_SSL\nsasl.mechanism=PLAIN\nsasl.username=a\n"
+    )
+    assert client_options(target_of(None, None)) == {}
+    monkeypatch.setenv("PENSTOCK_CLIENT_SASL_PASSWORD", PASSWORD)
+    monkeypatch.chdir(tmp_path)
+    target = target_of(None, "client.properties")
+    assert target.server == "one:9092"
+    options = client_options(target)
+    assert options == {
+        "clientConfig": str(file),
+        "kafka.sasl.password": "${env:PENSTOCK_CLIENT_SASL_PASSWORD}",
+    }
+    login = OptionValues(options).security().login
+    assert login is not None
+    assert login.begin().first() == f"\0a\0{PASSWORD}".encode()
+
+
+@pytest.mark.parametrize("command", [("archive", "orders", "--to", "t"), ("replay", "t", "--to", "orders")])
+def test_a_spark_command_says_what_the_listener_asks_for(
+    penstock: Command,
+    broker: Broker,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: tuple[str, ...],
+) -> None:
+    """Before Spark starts."""
+    monkeypatch.chdir(tmp_path)
+    if command[0] == "replay":
+        write_archive(str(tmp_path / "t"), Archive("orders", "id", 1, "read_committed"))
+    done = penstock(*command, "--server", broker.bootstrap)
+    assert done.code == 2
+    assert "asks for TLS" in done.err
 
 
 def test_bearer_tokens_log_in_until_they_expire(penstock: Command, tmp_path: Path) -> None:

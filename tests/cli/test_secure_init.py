@@ -12,6 +12,7 @@ from tests.cli.conftest import Command
 from penstock.base.properties import parse_properties
 from penstock.client.client_config import ClientConfig
 from penstock.server.config import load
+from penstock.server.ports import free_ports
 
 
 def properties(file: Path) -> dict[str, str]:
@@ -108,3 +109,59 @@ def test_without_cryptography_a_sentence_says_what_to_install(tmp_path: Path) ->
         in done.stderr
     )
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.long
+def test_a_cluster_of_three_runs(tmp_path: Path) -> None:
+    """Each node a process, on this machine."""
+    ports = free_ports(9)
+    hosts = [f"--host=localhost:{port}" for port in _starts(ports)]
+    command = [sys.executable, "-m", "penstock"]
+    subprocess.run(
+        [*command, "secure", "init", "secured", *hosts], cwd=tmp_path, check=True, capture_output=True
+    )
+    nodes = [
+        subprocess.Popen(
+            [*command, "up", "--config", f"secured/node-{number}.properties"],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for number in (1, 2, 3)
+    ]
+    try:
+        for node in nodes:
+            assert node.stdout is not None
+            assert node.stdout.readline().startswith("penstock ready ")
+
+        def run(*words: str, given: str = "") -> str:
+            done = subprocess.run(
+                [*command, *words, "--client-config", "secured/admin.properties"],
+                cwd=tmp_path,
+                input=given,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert done.returncode == 0, done.stderr
+            return done.stdout
+
+        run("topics", "create", "orders", "--partitions", "3", "--replication-factor", "3")
+        run("produce", "orders", given="an order\n")
+        assert run("consume", "orders") == "an order\n"
+        run("users", "add", "alice", given="planted\n")
+        assert "alice" in run("users", "list")
+    finally:
+        for node in nodes:
+            node.terminate()
+        for node in nodes:
+            node.communicate(timeout=60)
+
+
+def _starts(ports: list[int]) -> list[int]:
+    """Ports of clients; each node also uses the two after its own."""
+    found: list[int] = []
+    for port in sorted(ports):
+        if not found or port >= found[-1] + 3:
+            found.append(port)
+    return found[:3]

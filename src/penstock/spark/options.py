@@ -56,6 +56,11 @@ class KnownOptions(NamedTuple):
     unknown: str
     """Start of the error about an unknown option; its name follows."""
 
+    @property
+    def _names(self) -> dict[str, str]:
+        """Names as documented, by lower-case name."""
+        return {**self.own, CLIENT_CONFIG.lower(): CLIENT_CONFIG}
+
     def check(self, options: Mapping[str, str]) -> None:
         """Raise BadOption if an option is unknown or refused."""
         for name in options:
@@ -69,9 +74,9 @@ class KnownOptions(NamedTuple):
                 continue
             if key.startswith(_KAFKA) and setting in self.refused:
                 raise BadOption(f"option {key} is not supported: {self.refused[setting]}")
-            known = [*self.own, *(_KAFKA + each for each in sorted(self.taken))]
+            known = [*self._names, *(_KAFKA + each for each in sorted(self.taken))]
             near = difflib.get_close_matches(key, known, n=1)
-            hint = f", did you mean {self.own.get(near[0], near[0])}" if near else ""
+            hint = f", did you mean {self._names.get(near[0], near[0])}" if near else ""
             raise BadOption(f"{self.unknown} {name}{hint}")
 
 

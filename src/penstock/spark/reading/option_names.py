@@ -1,12 +1,11 @@
 """The names of the source's options.
 
-Unknown options are errors, so that a typo is not silently ignored. `kafka.*` are settings of Kafka's consumer, of four
-kinds:
+Unknown options are errors, so that a typo is not silently ignored. `kafka.*` are settings of Kafka's consumer. Those
+of security are read by `spark/options.py`; the others are of three kinds:
 
     taken      used by this client: servers, timeouts, sizes, isolation, the group
     idle       without a meaning here, such as heartbeats of group members: accepted and ignored
     refused    errors in Spark's source too, because the query decides: auto.offset.reset, ...
-    not yet    security
 """
 
 from typing import Final
