@@ -151,7 +151,6 @@ def test_kafkas_settings_that_change_nothing_here_are_taken_from_wherever_they_c
         ("create.topic.policy.class.name", "it names a Java class"),
         ("alter.config.policy.class.name", "it names a Java class"),
         ("config.providers", "it names a Java class"),
-        ("principal.builder.class", "it names a Java class"),
         ("listener.name.plaintext.max.connections", "others cannot be set for a single listener yet"),
     ],
 )
