@@ -17,6 +17,10 @@ T = TypeVar("T")
 EXPORTS, BATCHES, LARGE_BATCHES = "exports", "batches", "large-batches"
 """The lanes of helper processes: exports of records to files, validation of batches, validation of large batches."""
 
+SEARCHES: Final = ("search-0", "search-1")
+SEARCH_INDEXES: Final = "search-indexes"
+"""Further lanes: searches, and the indexes that make them faster."""
+
 
 class Timer(Protocol):
     """A call that is due later, unless it is cancelled."""

@@ -19,7 +19,15 @@ from penstock.storage.errors import StorageError
 from penstock.storage.segment import Segment
 from penstock.vfs import Vfs, read_file
 
-_KINDS = (names.LOG, names.INDEX, names.TIME_INDEX, names.TXN_INDEX, names.SNAPSHOT, names.SEQUENCES)
+_KINDS = (
+    names.LOG,
+    names.INDEX,
+    names.TIME_INDEX,
+    names.TXN_INDEX,
+    names.SNAPSHOT,
+    names.SEQUENCES,
+    names.SEARCH_INDEX,
+)
 
 
 class DeletionMarker(msgspec.Struct):

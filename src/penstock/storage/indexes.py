@@ -157,6 +157,12 @@ class _SparseIndex(Generic[Entry]):
         whole = len(data) // self._ENTRY.size * self._ENTRY.size
         return [self._decode(*fields) for fields in self._ENTRY.iter_unpack(data[:whole])]
 
+    def sampled(self, count_max: int) -> list[Entry]:
+        """About so many entries at even distances, of those in memory; none if they are only on disk."""
+        entries, width = self._entries or b"", self._ENTRY.size
+        step = max(1, len(entries) // width // max(count_max, 1)) * width
+        return [self._decode(*self._ENTRY.unpack_from(entries, at)) for at in range(0, len(entries), step)]
+
     def last(self) -> Entry | None:
         entries, width = self._entries, self._ENTRY.size
         if entries is not None:

@@ -24,6 +24,8 @@ SEQUENCES = ".sequences"
 """Ours, beside Kafka's `.snapshot`: the last batches of each producer; Kafka keeps one."""
 TOMB = ".tomb"
 """Ours: this segment is being deleted."""
+SEARCH_INDEX = ".searchindex"
+"""Ours: which parts of a sealed segment cannot contain some bytes. May be deleted at any time."""
 
 SEGMENT_KINDS = (LOG, INDEX, TIME_INDEX, TXN_INDEX)
 
@@ -35,7 +37,7 @@ LEADER_EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 
 _FILE = re.compile(
-    r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot|\.sequences|\.tomb)(\.cleaned|\.swap|\.deleted)?"
+    r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot|\.sequences|\.tomb|\.searchindex)(\.cleaned|\.swap|\.deleted)?"
 )
 _PARTITION = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9]\d{0,9})")
 _LEAVING = re.compile(r"(.+)\.[0-9a-f]{32}-(delete|future|stray)")

@@ -86,18 +86,23 @@ class SizedRange:
         if records_max is not None:
             borders = _no_longer_than(borders, records_max)
         return [
-            TaskRange(start, stop, self._point_before(start), self._point_before(stop))
+            TaskRange(start, stop, self.point_before(start), self.point_before(stop))
             for start, stop in pairwise(borders)
         ]
 
+    def offset_at(self, height: float) -> Offset:
+        """An offset below which there are about this many bytes."""
+        return int(np.interp(height, self._heights, self._offsets)) if len(self._offsets) else self.start
+
     def _near(self, place: Offset, height: float, reach: float) -> Offset:
         """The offset after an indexed position, if one is near; otherwise the offset itself."""
-        point = self._point_before(place + 1)
+        point = self.point_before(place + 1)
         if point is not None and abs(self.height(point.last_offset) - height) <= reach:
             return point.last_offset + 1
         return place
 
-    def _point_before(self, offset: Offset) -> IndexPoint | None:
+    def point_before(self, offset: Offset) -> IndexPoint | None:
+        """The last indexed position before an offset."""
         after = bisect_right(self.points, offset - 1, key=lambda point: point.last_offset)
         return self.points[after - 1] if after else None
 

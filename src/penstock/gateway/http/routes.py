@@ -15,6 +15,7 @@ from penstock.gateway.http import (
     operations,
     produce,
     records,
+    search,
     tail,
     topics,
 )
@@ -30,6 +31,7 @@ def all_routes() -> Sequence[Route]:
         *consuming.ROUTES,
         *topics.ROUTES,
         *records.ROUTES,
+        *search.ROUTES,
         *tail.ROUTES,
         *configs.ROUTES,
         *groups.ROUTES,

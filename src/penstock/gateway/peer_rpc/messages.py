@@ -16,6 +16,7 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset, TimestampMs, Uuid
 from penstock.coordinator.groups import requests as groups
 from penstock.gateway.shared.log_inspection import PartitionView
+from penstock.search.query import Chunk, PartitionPlan, Portion, SearchQuery
 
 Assignments: TypeAlias = Mapping[str, Sequence[int]]
 """Partitions by topic, including topics without an assigned partition."""
@@ -143,6 +144,26 @@ class DeleteRecords(_Message, frozen=True):
     before: Offset
 
 
+class PlanSearch(_Message, frozen=True):
+    """Check a query, and split ranges of partitions that the receiver leads into chunks."""
+
+    topic_id: Uuid
+    query: SearchQuery
+    ranges: tuple[tuple[int, Offset, Offset], ...]
+    """Partition, first offset, and the offset after the last."""
+
+
+class SearchChunks(_Message, frozen=True):
+    """Search chunks of partitions that the receiver leads, for a moment."""
+
+    topic_id: Uuid
+    query: SearchQuery
+    chunks: tuple[Chunk, ...]
+    limit: int
+    is_committed: bool = True
+    """Whether records of aborted transactions are left out."""
+
+
 # -- groups ----------------------------------------------------------------------------------------------------
 
 
@@ -209,6 +230,8 @@ CALLS: Final[Mapping[str, _Call]] = {
     "Look": _Call(GetBounds, list[BoundsResult]),
     "View": _Call(View, list[PartitionView]),
     "Shorten": _Call(DeleteRecords, int),
+    "PlanSearch": _Call(PlanSearch, list[PartitionPlan]),
+    "SearchChunks": _Call(SearchChunks, Portion),
     "Join": _Call(Join, dict[str, list[int]]),
     "Leave": _Call(Leave, None),
     "Consume": _Call(Consume, ConsumedRecords),

@@ -19,6 +19,7 @@ from penstock.handlers.support.context import Context, Session
 from penstock.metadata.acls import Operation
 from penstock.metadata.image import Topic
 from penstock.replica import Partition
+from penstock.search.query import PartitionPlan, Portion
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +35,8 @@ class PeerService:
             messages.GetBounds: self._get_bounds,
             messages.View: self._view,
             messages.DeleteRecords: self._delete_records,
+            messages.PlanSearch: self._plan_search,
+            messages.SearchChunks: self._search_chunks,
             messages.Join: gateway.members.join,
             messages.Leave: gateway.members.leave,
             messages.Consume: self._consume,
@@ -133,6 +136,14 @@ class PeerService:
         allow(self._context, session, Operation.DELETE, TOPIC, partition.topic)
         return delete_records(self._context, partition, asked.before)
         yield  # makes this a generator; it never waits
+
+    def _plan_search(self, _: Session, asked: messages.PlanSearch) -> Steps[list[PartitionPlan]]:
+        plans: list[PartitionPlan] = yield from self._gateway.searches.plan_here(asked)
+        return plans
+
+    def _search_chunks(self, _: Session, asked: messages.SearchChunks) -> Steps[Portion]:
+        portion: Portion = yield self._gateway.searches.search_here(asked)
+        return portion
 
     # -- groups ----------------------------------------------------------------------------------------
 

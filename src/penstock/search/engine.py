@@ -1,0 +1,90 @@
+"""The functions that a helper process runs. Importing this module imports neither numpy nor pyarrow.
+
+A process that searches has low priority. Hostile input cannot use it up: its memory is limited by the system, and a
+call that does not return in `CALL_SECONDS_MAX` ends the process. The caller reports that, and the next call starts
+a new process.
+"""
+
+import os
+import resource
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Final
+
+from penstock.base.errors import KafkaError
+from penstock.search.query import Chunk, PartitionPlan, Portion, SearchQuery, SearchSpan
+from penstock.vfs import Vfs
+
+MEMORY_BYTES_MAX: Final = 3 << 29
+"""Of a search process: a batch of 128 MiB, decompressed and as columns, fits several times."""
+
+CALL_SECONDS_MAX: Final = 30
+"""A call takes a fraction of a second; a single batch of 128 MiB takes a few."""
+
+NICENESS: Final = 5
+"""Added to a helper's own: searches leave the processor to clients, replication and exports."""
+
+
+class SearchFailed(KafkaError):
+    """An unexpected error of a search process."""
+
+    def __reduce__(self) -> tuple[type, tuple[str]]:
+        return SearchFailed, (str(self),)
+
+
+_limited: list[bool] = []
+
+
+@contextmanager
+def _limits() -> Iterator[None]:
+    if not _limited:
+        _limited.append(True)
+        import penstock.search.planning  # noqa: PLC0415  # before the priority sinks: a client waits
+        import penstock.search.scanning  # noqa: F401, PLC0415
+
+        os.nice(NICENESS)
+        with suppress(OSError, ValueError):  # a lower limit is set already
+            resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
+    signal.alarm(CALL_SECONDS_MAX)
+    try:
+        yield
+    except KafkaError:
+        raise
+    except MemoryError:
+        raise SearchFailed(
+            f"the search needs more than {MEMORY_BYTES_MAX >> 20} MiB of memory; narrow its range"
+        ) from None
+    except Exception as error:
+        # As text: to unpickle an exception of Arrow's, the node would import Arrow.
+        raise SearchFailed(f"the search failed: {type(error).__name__}: {error}") from None
+    finally:
+        signal.alarm(0)
+
+
+def plan_search(vfs: Vfs, query: SearchQuery, spans: Sequence[SearchSpan]) -> list[PartitionPlan]:
+    """In a helper: check the query and split the spans into chunks. Raises BadQuery."""
+    with _limits():
+        from penstock.search.matching import Matcher  # noqa: PLC0415  # the node never imports pyarrow
+        from penstock.search.planning import plan  # noqa: PLC0415
+
+        Matcher(query)
+        return [plan(vfs, query, each) for each in spans]
+
+
+def search_chunks(
+    vfs: Vfs, query: SearchQuery, work: Sequence[tuple[SearchSpan, Chunk]], limit: int
+) -> Portion:
+    """In a helper: search chunks for a moment. Each comes with the span that it is part of."""
+    with _limits():
+        from penstock.search.scanning import search  # noqa: PLC0415
+
+        return search(vfs, query, work, limit)
+
+
+def build_index(vfs: Vfs, directory: str, base_offset: int) -> bool:
+    """In a helper: make the gram index of a sealed segment, unless there is a good one. Whether it was made."""
+    with _limits():
+        from penstock.search.gram_index import build  # noqa: PLC0415
+
+        return build(vfs, directory, base_offset)
