@@ -20,6 +20,7 @@ class Root(LazyGroup):
         "topics": LazyCommand("topics:app", "Create, list, describe, widen and delete topics"),
         "produce": LazyCommand("produce:produce", "Send records to a topic"),
         "consume": LazyCommand("consume:consume", "Read records of a topic"),
+        "search": LazyCommand("search:search", "Find records of a topic"),
         "groups": LazyCommand("groups:app", "List, describe, reset and delete consumer groups"),
         "transactions": LazyCommand("transactions:app", "List, describe and abort transactions"),
         "configs": LazyCommand("configs:app", "Show and change settings of topics and brokers"),

@@ -9,6 +9,7 @@ matching    the conditions, evaluated on Arrow columns
 expression  the condition in CEL, on decoded JSON
 rows        rows of Arrow batches as Python values
 gram_index  a file beside a sealed segment that tells which parts of it cannot contain some bytes
+directory   the partitions of a topic in a directory, to search without a broker
 progress    the order of chunks, the limit and the progress of one search
 
 A node runs the engine in helper processes, so that neither records nor pyarrow are loaded into it.

@@ -131,8 +131,9 @@ class Searches:
     def check(self, query: SearchQuery) -> Steps[None]:
         """Check a query in every helper process of searches, which starts those that do not run. Raises BadQuery."""
         vfs = self._context.replicas.directory.vfs
-        for answer in [self._in_helper(partial(plan_search, vfs, query, ())) for _ in SEARCHES]:
-            yield answer  # noqa: UP028  # a list's iterator cannot be sent the answer
+        answers = [self._in_helper(partial(plan_search, vfs, query, ())) for _ in SEARCHES]
+        while answers:
+            yield answers.pop()
 
     # -- here ------------------------------------------------------------------------------------------
 
