@@ -34,6 +34,8 @@ class Helper:
 
     def run(self, work: bytes) -> Any:
         """Run a pickled function and wait for its result."""
+        if self._process is not None and self._process.poll() is not None:
+            self.end_process()  # killed while it was idle: this function is not affected
         with self._guard:
             if self._is_stopped:
                 raise ChildFailed("the work was cancelled before it started")
