@@ -175,6 +175,8 @@ TOPIC_SETTINGS: dict[str, Setting] = {
                 brokers=("log.retention.bytes",)),
         Setting("retention.ms", LONG, _WEEK_MS, "How long records are kept; -1 is forever.",
                 low=-1, brokers=("log.retention.ms", "log.retention.minutes", "log.retention.hours")),
+        Setting("search.index", BOOLEAN, "false",
+                "Whether sealed segments get an index that lets searches skip what cannot match."),
         Setting("segment.bytes", INT, str(2**30), "The size at which a log rolls a new segment.",
                 low=1000, brokers=("log.segment.bytes",)),
         Setting("segment.index.bytes", INT, str(10 * 2**20), "How large a segment's index may grow.",

@@ -1,7 +1,7 @@
 """The functions that a helper process runs. Importing this module imports neither numpy nor pyarrow.
 
 A process that searches has low priority. Hostile input cannot use it up: its memory is limited by the system, and a
-call that does not return in `CALL_SECONDS_MAX` ends the process. The caller reports that, and the next call starts
+call that takes longer than `CALL_SECONDS_MAX` ends the process. The caller reports that, and the next call starts
 a new process.
 """
 
@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from penstock.base.errors import KafkaError
+from penstock.base.ids import Offset
 from penstock.search.query import Chunk, PartitionPlan, Portion, SearchQuery, SearchSpan
 from penstock.vfs import Vfs
 
@@ -20,7 +21,10 @@ MEMORY_BYTES_MAX: Final = 3 << 29
 """Of a search process: a batch of 128 MiB, decompressed and as columns, fits several times."""
 
 CALL_SECONDS_MAX: Final = 30
-"""A call takes a fraction of a second; a single batch of 128 MiB takes a few."""
+"""Of processor time. A call takes a fraction of a second; a single batch of 128 MiB takes a few."""
+
+BUILD_SECONDS_MAX: Final = 600
+"""The same for an index: a segment of a gigabyte takes some ten seconds, and much longer if it is compressed."""
 
 NICENESS: Final = 5
 """Added to a helper's own: searches leave the processor to clients, replication and exports."""
@@ -37,7 +41,7 @@ _limited: list[bool] = []
 
 
 @contextmanager
-def _limits() -> Iterator[None]:
+def _limits(seconds_max: int = CALL_SECONDS_MAX) -> Iterator[None]:
     if not _limited:
         _limited.append(True)
         import penstock.search.planning  # noqa: PLC0415  # before the priority sinks: a client waits
@@ -46,7 +50,7 @@ def _limits() -> Iterator[None]:
         os.nice(NICENESS)
         with suppress(OSError, ValueError):  # a lower limit is set already
             resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
-    signal.alarm(CALL_SECONDS_MAX)
+    signal.setitimer(signal.ITIMER_PROF, seconds_max)
     try:
         yield
     except KafkaError:
@@ -59,7 +63,7 @@ def _limits() -> Iterator[None]:
         # As text: to unpickle an exception of Arrow's, the node would import Arrow.
         raise SearchFailed(f"the search failed: {type(error).__name__}: {error}") from None
     finally:
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
 
 
 def plan_search(vfs: Vfs, query: SearchQuery, spans: Sequence[SearchSpan]) -> list[PartitionPlan]:
@@ -82,9 +86,17 @@ def search_chunks(
         return search(vfs, query, work, limit)
 
 
-def build_index(vfs: Vfs, directory: str, base_offset: int) -> bool:
-    """In a helper: make the gram index of a sealed segment, unless there is a good one. Whether it was made."""
-    with _limits():
-        from penstock.search.gram_index import build  # noqa: PLC0415
+def build_index(vfs: Vfs, directory: str, base_offset: Offset) -> bool:
+    """In a helper: make the index of a sealed segment, unless there is a good one. Whether there is one now."""
+    with _limits(BUILD_SECONDS_MAX):
+        from penstock.search.gram_index import build, is_current  # noqa: PLC0415
 
-        return build(vfs, directory, base_offset)
+        return build(vfs, directory, base_offset) or is_current(vfs, directory, base_offset)
+
+
+def remove_indexes(vfs: Vfs, directory: str, keep: frozenset[Offset]) -> None:
+    """In a helper: remove the indexes in a partition's directory, except for those of some segments."""
+    with _limits():
+        from penstock.search.gram_index import remove_orphans  # noqa: PLC0415
+
+        remove_orphans(vfs, directory, keep)

@@ -137,14 +137,15 @@ def build(vfs: Vfs, directory: str, base_offset: Offset) -> bool:
 
 def remove_orphans(vfs: Vfs, directory: str, keep: frozenset[Offset]) -> None:
     """Remove the indexes in a partition's directory except for those of some segments."""
-    for entry in vfs.list_dir(directory):
+    try:
+        entries = vfs.list_dir(directory)
+    except FileNotFoundError:
+        return  # the partition was deleted
+    for entry in entries:
         parsed = names.parse_segment_file(entry.name.removesuffix(_TEMPORARY))
-        is_index = parsed is not None and parsed.kind == names.SEARCH_INDEX
-        if (
-            is_index
-            and parsed is not None
-            and (parsed.base_offset not in keep or entry.name.endswith(_TEMPORARY))
-        ):
+        if parsed is None or parsed.kind != names.SEARCH_INDEX:
+            continue
+        if parsed.base_offset not in keep or entry.name.endswith(_TEMPORARY):
             with suppress(FileNotFoundError):
                 vfs.remove(f"{directory}/{entry.name}")
 

@@ -10,6 +10,7 @@ from penstock.gateway.exports.store import Exports
 from penstock.gateway.idempotency import IdempotencyKeys
 from penstock.gateway.membership import Members
 from penstock.gateway.peer_rpc.client import PeerRpc
+from penstock.gateway.search.indexing import SearchIndexer
 from penstock.gateway.search.searches import Searches
 from penstock.gateway.shared.explorer import Explorer
 from penstock.gateway.shared.fair_queue import FairQueue
@@ -52,6 +53,7 @@ class Gateway:
         self.explorer = Explorer(context)
         self.exports = self._with(Exports(context))
         self.searches = self._with(Searches(context))
+        self._with(SearchIndexer(context))
         self.members = Members(context)
         self.peer_rpc = self._with(PeerRpc(context, self))
         self._with(self.members)
