@@ -2,8 +2,11 @@
 Penstock and on Apache Kafka."""
 
 import json
+import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -59,8 +62,8 @@ def filled(shell: Shell, topic: str) -> None:
     shell("topics", "create", topic, "--partitions", 2)
     for partition in (0, 1):
         for second in range(5):
-            time = f"2026-01-01T00:00:0{second}Z"
-            shell("produce", topic, "--partition", partition, "--timestamp", time, stdin=b"x\n")
+            moment = f"2026-01-01T00:00:0{second}Z"
+            shell("produce", topic, "--partition", partition, "--timestamp", moment, stdin=b"x\n")
 
 
 def describing(shell: Shell, protocol: str) -> None:
@@ -71,7 +74,11 @@ def describing(shell: Shell, protocol: str) -> None:
         (described,) = shell.json("groups", "describe", group)["groups"]
         told = [(e["committedOffset"], e["endOffset"], e["lag"]) for e in described["partitions"]]
         assert (described["lag"], told) == (10, [(None, 5, 5), (None, 5, 5)]), "nothing is committed yet"
-        assert f"{group}: Stable, 1 member, lag 10\n" in shell("groups", "describe", group)
+        assert f"{group}: Stable, 1 member, lag 10, " in shell("groups", "describe", group)
+        age = time.time() - datetime.fromisoformat("2026-01-01T00:00:00Z").timestamp()
+        assert all(age - 60 < each["lagSeconds"] <= age for each in described["partitions"]), (
+            "of the first record"
+        )
         consumer.commit(asynchronous=False)
         shell("produce", topic, "--partition", 1, stdin=b"a\nb\nc\n")
 
@@ -84,9 +91,13 @@ def describing(shell: Shell, protocol: str) -> None:
         assert one["assignment"] == [{"topic": topic, "partition": 0}, {"topic": topic, "partition": 1}]
         told = [(e["committedOffset"], e["endOffset"], e["lag"]) for e in described["partitions"]]
         assert told == [(5, 5, 0), (5, 8, 3)]
+        assert described["partitions"][0]["lagSeconds"] == 0
+        assert 0 < described["lagSeconds"] == described["partitions"][1]["lagSeconds"] < 300
         assert {each["memberId"] for each in described["partitions"]} == {one["memberId"]}
         page = shell("groups", "describe", group)
-        assert f"{group}: Stable, 1 member, lag 3\n{protocol} protocol, type consumer" in page
+        assert re.match(
+            rf"{group}: Stable, 1 member, lag 3, .*s behind\n{protocol} protocol, type consumer", page
+        )
         assert f"{topic}:0,1" in page
 
         for arguments in (("delete", group), ("reset-offsets", group, "--to", "earliest", "--execute")):

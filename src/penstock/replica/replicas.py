@@ -32,6 +32,7 @@ from penstock.replica.fetchers import Fetchers
 from penstock.replica.inspections import Inspections
 from penstock.replica.isr_changes import IsrChanges
 from penstock.replica.partition import NO_LEADER, Partition
+from penstock.replica.record_times import RecordTimes
 from penstock.replica.refused_batches import RefusedBatches, numbered
 from penstock.replica.removals import Removals
 from penstock.replica.sync_lane import SyncLane
@@ -87,6 +88,7 @@ class Replicas:
         """The same for all partitions, led or followed."""
         self.refused = RefusedBatches()
         """Of idempotent producers, also for partitions that are not on this broker."""
+        self.record_times = RecordTimes()
         self.isr_changes: IsrChanges | None = None
         self.fetchers: Fetchers | None = None
         self.leader_throttle: LeaderThrottle[Partition] = LeaderThrottle(

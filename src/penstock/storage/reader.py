@@ -117,6 +117,13 @@ class LogReader:
         """The record with the largest timestamp."""
         return self._with_segments(lambda segments: segments.latest_timestamp())
 
+    def record_time(self, offset: Offset) -> TimestampMs | None:
+        """The timestamp of the first record at or after an offset; None if there is none.
+
+        A batch of more than `segments.EXACT_BYTES_MAX` is not decoded: then it is the timestamp of its first record.
+        """
+        return self._with_segments(lambda segments: segments.record_time(offset))
+
     def aborted(self, start: Offset, end: Offset) -> list[AbortedTxn]:
         """The aborted transactions that have records in a range, for read_committed consumers."""
 

@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple, overload
 
 from penstock.base.ids import NO_TIMESTAMP, LeaderEpoch, Offset, TimestampMs
-from penstock.records import RecordBatch
+from penstock.records import HEADER_BYTES, CorruptBatch, RecordBatch
+from penstock.records.batch import HEADER, LOG_APPEND_TIME_MASK
 from penstock.storage.checkpoints import Extent, Hole, RecoveryPoint
 from penstock.storage.errors import CorruptLog, SegmentGone
 from penstock.storage.scan import BatchPosition
@@ -23,6 +24,11 @@ CHECK_BYTES = 1 << 20
 
 LOOK_BACK_BYTES = 1 << 20
 """Bytes checked before a batch because of an offset gap in front of it; compacted logs have many."""
+
+
+EXACT_BYTES_MAX = 1 << 16
+UNPACKED_BYTES_MAX = 1 << 20
+"""The largest batch that is decoded to find the timestamp of one of its records."""
 
 
 class TimestampOffset(NamedTuple):
@@ -229,6 +235,17 @@ class SegmentList(Sequence[Segment]):
         _check(best)
         return found
 
+    def record_time(self, offset: Offset) -> TimestampMs | None:
+        """As `LogReader.record_time`."""
+        while (found := self.find(offset)) is not None:
+            segment, spot = found
+            time = _time_from(segment, spot, offset)
+            _check(segment)
+            if time is not None:
+                return time
+            offset = spot.last_offset + 1  # compaction removed the records of this batch
+        return None
+
     def aborted(self, start: Offset, end: Offset) -> list[AbortedTxn]:
         """Aborted transactions that have records in a range."""
         found: list[AbortedTxn] = []
@@ -289,6 +306,23 @@ def _first_record(
         if record.timestamp >= timestamp and record.offset >= start:
             return TimestampOffset(record.timestamp, record.offset, batch.leader_epoch)
     return None
+
+
+def _time_from(segment: Segment, spot: BatchPosition, offset: Offset) -> TimestampMs | None:
+    """The timestamp of the first record of a batch at or after an offset; None if it has none."""
+    if spot.base_offset == spot.last_offset:
+        return spot.max_timestamp
+    is_whole = spot.size <= EXACT_BYTES_MAX
+    batch = RecordBatch.parse(segment.file().pread(spot.size, spot.position)) if is_whole else None
+    try:
+        if batch is not None:
+            records = batch.records(UNPACKED_BYTES_MAX)
+            return next((each.timestamp for each in records if each.offset >= offset), None)
+    except CorruptBatch:
+        pass  # it unpacks to too much, or is damaged: readers of it are told
+    header = HEADER.unpack(segment.file().pread(HEADER_BYTES, spot.position))
+    base_timestamp: TimestampMs = header[7]
+    return spot.max_timestamp if header[5] & LOG_APPEND_TIME_MASK else base_timestamp
 
 
 def _raise_damage(segment: Segment, start: int, end: int) -> None:

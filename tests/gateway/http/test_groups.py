@@ -1,5 +1,6 @@
 """Groups over HTTP: those of Kafka clients, of both protocols."""
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -78,6 +79,10 @@ def test_group_of_kafka_clients_is_shown_with_members_and_lag(
         ]
         assert rows == [(0, 4, 5, 1), (1, None, 3, 3)]
         assert lag["lag"] == 4
+        seconds = [each["lag_seconds"] for each in lag["partitions"]]
+        assert 0 < seconds[0] < 300
+        assert seconds[1] == pytest.approx(time.time() - 1, abs=300), "its first record is of the year 1970"
+        assert lag["lag_seconds"] == max(seconds)
         assert {each["member_id"] for each in lag["partitions"]} == {shown["member_id"]}
         assert error_of(http.delete(f"/groups/{group}"), 409)["code"] == "non_empty_group"
         moved = http.post(f"/groups/{group}/offsets", json={"topic": "orders", "to": "latest"})

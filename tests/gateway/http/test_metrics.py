@@ -1,6 +1,7 @@
 """GET /metrics: numbers that move by exactly what clients did."""
 
 import re
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from http.client import BadStatusLine
@@ -17,6 +18,7 @@ from confluent_kafka.admin import AdminClient
 from tests.gateway.scrapes import Scrape, check, get, scrape
 
 from penstock.client.line import LineClient
+from penstock.storage.reader import LogReader
 from penstock.testing import Broker
 
 OPEN_METRICS = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.2"
@@ -205,6 +207,31 @@ def test_the_lag_of_a_group_is_what_it_has_not_committed(broker: Broker, topic: 
     assert scrape(broker)("penstock_group_lag", group=group, topic=topic) == 90 - 40
     produce(broker, topic, 6)
     assert scrape(broker)("penstock_group_lag", group=group, topic=topic) == 96 - 40
+
+
+def test_the_lag_in_seconds_is_the_age_of_the_oldest_record_that_is_not_consumed(
+    broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = f"late-{uuid4().hex[:8]}"
+    hour_ago_ms = int(time.time() * 1000) - 3_600_000
+    client = Producer({"bootstrap.servers": broker.bootstrap})
+    for number in range(2):
+        for minutes in range(10):
+            client.produce(topic, b"x", partition=number, timestamp=hour_ago_ms + minutes * 60_000)
+    assert client.flush(20) == 0
+    lookups = []
+    plain = LogReader.record_time
+    monkeypatch.setattr(LogReader, "record_time", lambda *args: lookups.append(args[1]) or plain(*args))
+    with closing(consumer(broker, group)) as reader:
+        reader.commit(offsets=[TopicPartition(topic, 0, 4), TopicPartition(topic, 1, 9)], asynchronous=False)
+        age = scrape(broker)("penstock_group_lag_seconds", group=group, topic=topic)
+        assert 3_600 - 4 * 60 <= age < 3_600 - 4 * 60 + 100
+        scrape(broker)
+        assert lookups == [4, 9]  # each is read from the log once
+        reader.commit(
+            offsets=[TopicPartition(topic, 0, 10), TopicPartition(topic, 1, 10)], asynchronous=False
+        )
+    assert scrape(broker)("penstock_group_lag_seconds", group=group, topic=topic) == 0
 
 
 def test_partitions_are_shown_one_by_one_only_on_demand(broker: Broker, topic: str) -> None:

@@ -11,6 +11,7 @@ from tests.worlds import StillWorld
 from penstock.base.ids import TopicPartition
 from penstock.base.metrics import Metrics, Traffic
 from penstock.base.steps import RunningSteps
+from penstock.gateway.shared import group_lag_metrics
 from penstock.gateway.shared import metrics_page as collecting
 from penstock.gateway.shared.exposition import Page
 from penstock.gateway.shared.metrics_page import collect
@@ -47,6 +48,7 @@ class LargeNode:
                     directory=SimpleNamespace(strays_left=list),
                     partitions=held,
                     by_key=by_key,
+                    record_times=SimpleNamespace(is_known=lambda *_: False, lag_seconds=lambda *_: 7.5),
                     gone=Traffic(),
                     lane=SyncLane(self.world),
                     isr_changes=None,
@@ -156,11 +158,24 @@ def test_of_too_many_topics_some_have_no_series_and_all_are_in_the_totals() -> N
     assert page("penstock_series_omitted", of="topics") == 50
 
 
+def test_a_page_looks_up_a_bounded_number_of_timestamps() -> None:
+    node = LargeNode(topics=20, partitions=1, groups=50)
+    lookups = []
+    node.context.replicas.record_times.lag_seconds = lambda *args: lookups.append(args) or 7.5
+    page, turns = node.page()
+    assert len(lookups) == group_lag_metrics.LAG_LOOKUPS
+    assert turns >= len(lookups) * group_lag_metrics.LOOKUP_COST // group_lag_metrics.ITEMS_A_TICK
+    assert page("penstock_group_lag", group="group-00049", topic="topic-00000") == 12 - 4
+    assert not page.has("penstock_group_lag_seconds", group="group-00049", topic="topic-00000")
+
+
 def test_of_too_many_groups_some_have_no_lag(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collecting, "LAGS_MAX", 100)
+    monkeypatch.setattr(group_lag_metrics, "LAGS_MAX", 100)
     page, turns = LargeNode(topics=20, partitions=1, groups=50).page()
     shown = Counter(name for name, _ in page.series)
     assert shown["penstock_group_lag"] == 100
+    assert shown["penstock_group_lag_seconds"] == 100
     assert page("penstock_series_omitted", of="group lags") == 900
     assert page("penstock_group_lag", group="group-00000", topic="topic-00000") == 12 - 4
+    assert page("penstock_group_lag_seconds", group="group-00000", topic="topic-00000") == 7.5
     assert turns >= 1000 // collecting.ITEMS_A_TICK, "clients are served in between"

@@ -20,6 +20,7 @@ from penstock.client.errors import BrokerRefused
 from penstock.client.group_offsets import Committed, delete_offsets, fetch_offsets, known_offsets
 from penstock.client.groups import unlisted_partitions
 from penstock.client.offsets import EARLIEST
+from penstock.client.record_times import record_times
 from penstock.client.settings import ClientSettings
 
 app = command_group(
@@ -117,6 +118,8 @@ def groups_describe(
     as_json: Json = False,
 ) -> int:
     """Show members, their assignment, and for each partition the committed offset, the log end and the lag.
+
+    The lag is in records and in time: how long ago the first record was written that is not consumed.
 
     \b
     penstock groups describe billing
@@ -277,11 +280,18 @@ class Position(NamedTuple):
     end: Offset | None
     member: client.GroupMember | None
     """The member that reads the partition."""
+    lag_seconds: float | None = None
+    """Age of the first record that is not consumed; 0 if there is none, None if it is not known."""
+
+    @property
+    def next_offset(self) -> Offset | None:
+        """The first offset that is not consumed."""
+        return self.start if self.committed is None else self.committed.offset
 
     @property
     def lag(self) -> int | None:
         """Offsets between the committed offset, or the log start, and the log end; None if either is unknown."""
-        begin = self.start if self.committed is None else self.committed.offset
+        begin = self.next_offset
         return None if begin is None or self.end is None else max(self.end - begin, 0)
 
 
@@ -298,10 +308,28 @@ def _positions(cluster: Cluster, group: client.Group) -> list[Position]:
         EARLIEST,
         on_error=lambda error: complain(str(error)),
     )
-    return [
-        Position(each, committed.get(each), begins.get(each), ends.get(each), readers.get(each))
-        for each in partitions
-    ]
+    return _with_seconds(
+        cluster,
+        [
+            Position(each, committed.get(each), begins.get(each), ends.get(each), readers.get(each))
+            for each in partitions
+        ],
+    )
+
+
+def _with_seconds(cluster: Cluster, positions: list[Position]) -> list[Position]:
+    """The same with the lag in seconds."""
+    behind = {each.partition: each.next_offset for each in positions if each.lag}
+    times = record_times(cluster, {name: offset for name, offset in behind.items() if offset is not None})
+    now_ms = cluster.clock.wall_ms()
+
+    def seconds(position: Position) -> float | None:
+        if not position.lag:
+            return None if position.lag is None else 0.0
+        time_ms = times.get(position.partition, -1)
+        return max(now_ms - time_ms, 0) / 1000 if time_ms >= 0 else None
+
+    return [each._replace(lag_seconds=seconds(each)) for each in positions]
 
 
 def total_lag(positions: list[Position]) -> int:
@@ -309,12 +337,26 @@ def total_lag(positions: list[Position]) -> int:
 
 
 def _lag_words(positions: list[Position]) -> str:
-    """`lag 3`, or `lag 3, not known for 1 partition`."""
+    """`lag 0`, or `lag 3, 2.5s behind, not known for 1 partition`."""
     unknown = sum(each.lag is None for each in positions)
     words = f"lag {total_lag(positions)}"
+    longest = max((each.lag_seconds or 0.0 for each in positions), default=0.0)
+    if longest:
+        words += f", {duration(longest)} behind"
     if unknown:
         words += f", not known for {unknown} partition{'s' if unknown > 1 else ''}"
     return words
+
+
+def duration(seconds: float) -> str:
+    """`0s`, `3.2s`, `5m 10s`, `2h 5m` or `3d 4h`."""
+    if seconds < 60:
+        return f"{seconds:.1f}".removesuffix(".0") + "s"
+    minutes, rest = divmod(int(seconds), 60)
+    if minutes < 60:
+        return f"{minutes}m {rest}s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h {minutes}m" if hours < 24 else f"{hours // 24}d {hours % 24}h"
 
 
 def _as_json(group: client.Group, positions: list[Position]) -> dict[str, Any]:
@@ -328,6 +370,7 @@ def _as_json(group: client.Group, positions: list[Position]) -> dict[str, Any]:
         "assignmentEpoch": group.assignment_epoch,
         "coordinator": group.coordinator,
         "lag": total_lag(positions),
+        "lagSeconds": max((each.lag_seconds or 0.0 for each in positions), default=0.0),
         "members": [_member(each) for each in group.members],
         "partitions": [
             {
@@ -339,6 +382,7 @@ def _as_json(group: client.Group, positions: list[Position]) -> dict[str, Any]:
                 "metadata": None if each.committed is None else each.committed.metadata,
                 "endOffset": each.end,
                 "lag": each.lag,
+                "lagSeconds": each.lag_seconds,
                 "memberId": None if each.member is None else each.member.member_id,
             }
             for each in positions
@@ -385,7 +429,7 @@ def _print(group: client.Group, positions: list[Position]) -> None:
     if positions:
         print()
         print_table(
-            ("topic", "partition", "committed", "end", "lag", "member"),
+            ("topic", "partition", "committed", "end", "lag", "behind", "member"),
             [
                 (
                     e.partition.topic,
@@ -393,6 +437,7 @@ def _print(group: client.Group, positions: list[Position]) -> None:
                     None if e.committed is None else e.committed.offset,
                     e.end,
                     e.lag,
+                    None if e.lag_seconds is None else duration(e.lag_seconds),
                     None if e.member is None else e.member.member_id,
                 )
                 for e in positions

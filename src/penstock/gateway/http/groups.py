@@ -4,7 +4,8 @@ Members that come through any door are shown: Kafka clients of both protocols, a
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from heapq import nsmallest
 from typing import Annotated, Any, Final
 
@@ -12,7 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.ids import Offset, TimestampMs, TopicPartition
+from penstock.base.ids import Offset, TimestampMs, TopicPartition, Uuid
 from penstock.base.internal_topics import OFFSETS_TOPIC
 from penstock.base.steps import Steps, next_tick
 from penstock.coordinator.groups.consumer_protocol import PROTOCOL_TYPE, read_assignment, read_topics
@@ -36,8 +37,11 @@ from penstock.gateway.http.protocol.parameters import (
     parse_moment,
 )
 from penstock.gateway.line.offsets import commit
+from penstock.gateway.peer_rpc.client import peer_rpc_of
 from penstock.gateway.peer_rpc.coordinators import ask_group, list_groups
+from penstock.gateway.peer_rpc.messages import GetLagTimes
 from penstock.gateway.peer_rpc.routed_partition import RoutedPartition, find_partition, look_up_bounds
+from penstock.gateway.peer_rpc.service import lag_times
 from penstock.gateway.shared.access import CLUSTER, GROUP, TOPIC, Need, Rule
 from penstock.gateway.shared.ranges import RangeQuery, resolve
 from penstock.gateway.shared.topics import find_topic
@@ -125,6 +129,9 @@ class PartitionLag(msgspec.Struct):
     """The high watermark; null if the partition has no leader or was deleted."""
     lag: int | None
     """`end` minus `committed`; without a committed offset, all offsets of the partition."""
+    lag_seconds: float | None
+    """How long ago the first record was written that is not consumed: now minus its timestamp. 0 if there is none,
+    null if it is not known."""
     member_id: str | None
     """The member that is assigned the partition."""
 
@@ -134,6 +141,8 @@ class GroupLag(msgspec.Struct):
     state: str
     lag: int
     """Sum over all partitions."""
+    lag_seconds: float
+    """Largest of all partitions."""
     partitions: list[PartitionLag]
 
 
@@ -348,12 +357,15 @@ def _lag(gateway: Any, request: Request) -> Steps[Response]:
     members = dict(_assigned(described.members))
     names = [each for each in sorted({*committed, *members}) if _is_shown(context, request, each.topic)]
     led = yield from _led_partitions(context, names)
+    ages = yield from _ages(context, led, committed)
     rows = []
     for count, name in enumerate(names, 1):
-        rows.append(_row(name, led.get(name), committed.get(name), members.get(name)))
+        rows.append(_row(name, led.get(name), committed.get(name), ages.get(name), members.get(name)))
         if count % PARTITIONS_A_TICK == 0:
             yield next_tick(context.world)
-    return json(GroupLag(group, described.state, sum(row.lag or 0 for row in rows), rows))
+    total = sum(row.lag or 0 for row in rows)
+    longest = max((row.lag_seconds or 0.0 for row in rows), default=0.0)
+    return json(GroupLag(group, described.state, total, longest, rows))
 
 
 def _assigned(members: Iterable[MemberDescription]) -> Iterator[tuple[TopicPartition, str]]:
@@ -376,14 +388,45 @@ def _led_partitions(
     return found
 
 
+def _ages(
+    context: Context,
+    led: Mapping[TopicPartition, RoutedPartition],
+    committed: Mapping[TopicPartition, Offset],
+) -> Steps[dict[TopicPartition, float | None]]:
+    """The lag in seconds of each partition, from its leader; those of a leader that does not answer are left out."""
+    by_leader: dict[int | None, dict[TopicPartition, tuple[Uuid, int, Offset]]] = {}
+    found: dict[TopicPartition, float | None] = {}
+    for name, partition in led.items():
+        offset = committed.get(name, partition.log_start)
+        if offset >= partition.high_watermark:
+            found[name] = 0.0
+            continue
+        with suppress(KafkaError):  # the partition has just lost its leader
+            leader = None if partition.here is not None else partition.leader
+            by_leader.setdefault(leader, {})[name] = (*partition.key, offset)
+    for leader, asked in by_leader.items():
+        offsets = tuple(asked.values())
+        with suppress(KafkaError):
+            if leader is None:
+                ages = yield from lag_times(context, offsets)
+            else:
+                ages = yield peer_rpc_of(context).send(leader, GetLagTimes(offsets))
+            found |= zip(asked, ages, strict=True)
+    return found
+
+
 def _row(
-    name: TopicPartition, partition: RoutedPartition | None, committed: Offset | None, member: str | None
+    name: TopicPartition,
+    partition: RoutedPartition | None,
+    committed: Offset | None,
+    seconds: float | None,
+    member: str | None,
 ) -> PartitionLag:
     end = None if partition is None else partition.high_watermark
     lag = None
     if partition is not None and end is not None:
         lag = max(end - (partition.log_start if committed is None else committed), 0)
-    return PartitionLag(name.topic, name.partition, committed, end, lag, member)
+    return PartitionLag(name.topic, name.partition, committed, end, lag, seconds, member)
 
 
 # -- changing --------------------------------------------------------------------------------------------------

@@ -127,6 +127,16 @@ class BoundsResult(_Message, frozen=True):
         return _error_of_leader(self.code, self.message)
 
 
+class GetLagTimes(_Message, frozen=True):
+    """Get the age of the first record at or after offsets of partitions that the receiver leads."""
+
+    offsets: tuple[tuple[Uuid, int, Offset], ...]
+
+
+LagTimes: TypeAlias = list[float | None]
+"""Seconds; 0 if there is no such record, None if that is not known."""
+
+
 class View(_Message, frozen=True):
     """Inspect the logs of partitions that the receiver leads."""
 
@@ -228,6 +238,7 @@ CALLS: Final[Mapping[str, _Call]] = {
     "WriteAudit": _Call(WriteAudit, None),
     "FindKeys": _Call(FindKeys, KeyPlaces),
     "Look": _Call(GetBounds, list[BoundsResult]),
+    "LagTimes": _Call(GetLagTimes, LagTimes),
     "View": _Call(View, list[PartitionView]),
     "Shorten": _Call(DeleteRecords, int),
     "PlanSearch": _Call(PlanSearch, list[PartitionPlan]),

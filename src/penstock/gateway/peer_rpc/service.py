@@ -1,11 +1,11 @@
 """Handles requests of other brokers' gateways. They are never forwarded again."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.ids import Uuid
+from penstock.base.ids import Offset, Uuid
 from penstock.base.promise import Promise
 from penstock.base.steps import RunningSteps, Steps, next_tick
 from penstock.coordinator.groups import requests as groups
@@ -33,6 +33,7 @@ class PeerService:
             messages.WriteAudit: self._write_audit,
             messages.FindKeys: self._find_keys,
             messages.GetBounds: self._get_bounds,
+            messages.GetLagTimes: self._get_lag_times,
             messages.View: self._view,
             messages.DeleteRecords: self._delete_records,
             messages.PlanSearch: self._plan_search,
@@ -125,6 +126,9 @@ class PeerService:
                 yield next_tick(self._context.world)
         return looked
 
+    def _get_lag_times(self, _: Session, asked: messages.GetLagTimes) -> Steps[messages.LagTimes]:
+        return (yield from lag_times(self._context, asked.offsets))
+
     def _view(self, session: Session, asked: messages.View) -> Steps[list[PartitionView]]:
         wanted = ViewLimits(asked.segments_max, asked.entries_max)
         topic = self._topic(asked.topic_id)
@@ -188,6 +192,24 @@ def bounds_of(partition: Partition, times: tuple[int, ...] = ()) -> messages.Bou
         len(log.segments),
         tuple(None if each is None else each.offset for each in found),
     )
+
+
+def lag_times(context: Context, offsets: Sequence[tuple[Uuid, int, Offset]]) -> Steps[messages.LagTimes]:
+    """The age of the first record at or after offsets of partitions that this broker leads, in seconds."""
+    ages: messages.LagTimes = []
+    for count, (topic_id, number, offset) in enumerate(offsets, 1):
+        partition = context.replicas.led(topic_id, number)
+        try:
+            ages.append(
+                None
+                if partition is None
+                else context.replicas.record_times.lag_seconds(partition, offset, context.world.now_ms())
+            )
+        except KafkaError:
+            ages.append(None)  # damaged there; those who read it are told
+        if count % LOOKUPS_A_TURN == 0:
+            yield next_tick(context.world)
+    return ages
 
 
 def delete_records(context: Context, partition: Partition, before: int) -> int:

@@ -14,7 +14,7 @@ ranges            ranges by offset, by time, or from the end
 tail_reader       partitions followed as they grow
 record_json       records as JSON
 health            health of the node and of its cluster
-metrics_page      the page of metrics, with `cluster_metrics`, in the format of `exposition`
+metrics_page      the page of metrics, with `cluster_metrics` and `group_lag_metrics`, in the format of `exposition`
 log_inspection    a topic's segments and indexes
 explorer          a topic to experiment on
 """

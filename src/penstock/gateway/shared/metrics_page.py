@@ -18,7 +18,8 @@ from penstock.base.steps import Steps, next_tick
 from penstock.base.world import World
 from penstock.coordinator.runtime.coordinator_shard import CoordinatorShard
 from penstock.gateway.shared import cluster_metrics as cluster_page
-from penstock.gateway.shared.exposition import Labels, Page, Sample, rendered
+from penstock.gateway.shared.exposition import Labels, Page, rendered
+from penstock.gateway.shared.group_lag_metrics import Lags, group_lags, show_lags
 from penstock.handlers.support.context import Context
 from penstock.replica import Partition
 from penstock.vfs import Usage
@@ -26,9 +27,6 @@ from penstock.wire import api_name
 
 TOPICS_MAX: Final = 1000
 """Topics with their own series, the first by name: 8,000 lines, half a megabyte."""
-
-LAGS_MAX: Final = 2000
-"""Pairs of group and topic with a lag series, the first by name."""
 
 PARTITIONS_MAX: Final = 10_000
 """Partitions on a page that lists them one by one."""
@@ -81,7 +79,7 @@ def collect(context: Context, disk: Usage | None, *, is_open: bool, by_partition
     page = Page(is_open=is_open)
     partitions = [context.replicas.partitions[name] for name in sorted(context.replicas.partitions)]
     topics = yield from _topics(context.world, partitions)
-    lags, lags_left = yield from _lags(context)
+    lags = yield from group_lags(context)
     sums = yield from cluster_page.partition_sums(context, ITEMS_A_TICK)
     _requests(page, context)
     _traffic(page, context, topics)
@@ -105,7 +103,7 @@ def collect(context: Context, disk: Usage | None, *, is_open: bool, by_partition
         "Series that are left out because of the limits of this page.",
         [
             ((("of", "topics"),), max(0, len(topics) - TOPICS_MAX)),
-            ((("of", "group lags"),), lags_left),
+            ((("of", "group lags"),), lags.left_out),
             ((("of", "partitions"),), max(0, len(partitions) - PARTITIONS_MAX) if by_partition else 0),
         ],
     )
@@ -328,35 +326,8 @@ def _partitions(page: Page, world: World, partitions: list[Partition]) -> Steps[
 # -- groups --------------------------------------------------------------------------------------------
 
 
-def _lags(context: Context) -> Steps[tuple[list[Sample], int]]:
-    """The lag of each group in each topic, and the number of those that are left out.
-
-    Counts only partitions that this node leads: the end of another is known to its leader.
-    """
-    lags: Counter[tuple[str, str]] = Counter()
-    led = context.replicas.by_key.get
-    count = 0
-    for shard in context.groups.shards:
-        for group_id, offsets in list(shard.coordinator.positions):
-            for (topic, number), committed in list(offsets.items()):
-                partition = led((topic, number))
-                if partition is not None:
-                    lags[group_id, topic] += max(0, partition.high_watermark - committed.offset)
-                count += 1
-                if count % ITEMS_A_TICK == 0:
-                    yield next_tick(context.world)
-    shown = sorted(lags)[:LAGS_MAX]
-    return [((("group", group), ("topic", topic)), lags[group, topic]) for group, topic in shown], len(
-        lags
-    ) - len(shown)
-
-
-def _groups(page: Page, context: Context, lags: list[Sample]) -> None:
-    page.gauge(
-        "penstock_group_lag",
-        "Lag of a group in a topic, summed over the partitions with a committed offset that this node leads.",
-        lags,
-    )
+def _groups(page: Page, context: Context, lags: Lags) -> None:
+    show_lags(page, lags)
     states = Counter(
         str(group.state) for shard in context.groups.shards for group in shard.coordinator.groups
     )
