@@ -48,7 +48,11 @@ def image_with(*settings: tuple[Resource, str, str]) -> ClusterImage:
 
 
 def test_every_topic_setting_of_kafka_is_known() -> None:
-    assert set(TOPIC_SETTINGS) == set(KAFKA_4_3.split()) | {"idempotency.keys", "record.validation"}
+    assert set(TOPIC_SETTINGS) == set(KAFKA_4_3.split()) | {
+        "idempotency.keys",
+        "record.validation",
+        "search.index",
+    }
 
 
 def test_defaults_and_bounds_are_those_that_logs_obey() -> None:

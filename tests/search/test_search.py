@@ -201,7 +201,7 @@ def test_results_that_exceed_a_portion_come_in_several(
 def test_a_call_that_takes_too_long_returns_and_goes_on_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: Codec
 ) -> None:
-    monkeypatch.setattr(scanning, "CALL_NS", 0)
+    monkeypatch.setattr(scanning, "CHUNK_NS", 0)
     monkeypatch.setattr(scanning, "COMPRESSED_BYTES", 100)
     with opened(tmp_path) as directory:
         log = directory.create(ORDERS, now_ms=T)

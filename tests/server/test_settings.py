@@ -37,6 +37,8 @@ ELSEWHERE = {
     "test_a_key_is_known_to_the_next_leader_when_its_record_is_deleted",
     "leader.replication.throttled.replicas": "tests/handlers/support/test_follower_fetch.py::"
     "test_a_list_without_this_leader_holds_nothing_back",
+    "search.index": "tests/gateway/test_search_indexing.py::"
+    "test_sealed_segments_of_a_topic_with_the_setting_are_indexed",
     "unclean.leader.election.enable": "tests/metadata/test_controller.py::"
     "test_any_replica_leads_only_where_unclean_elections_are_allowed",
 }

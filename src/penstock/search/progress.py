@@ -17,9 +17,11 @@ from typing import Final, NamedTuple
 
 from penstock.search.query import Chunk, Match, PartitionPlan, Portion, Unsearched
 
+WORK_BYTES_FIRST: Final = 2 << 20
 WORK_BYTES: Final = 64 << 20
 WORK_CHUNKS: Final = 64
-"""What is given out at a time: a helper returns after a fraction of a second, finished or not."""
+"""What is given out at a time: little at first, so that the newest results come soon, and then more. A helper returns
+after a fraction of a second, finished or not."""
 
 UNSEARCHED_MAX: Final = 100
 """Ranges that are named; the rest is counted."""
@@ -51,6 +53,7 @@ class SearchRun:
         self._place = place
         self._plans: deque[deque[Chunk]] = deque()
         """Chunks by partition. The first partition is next."""
+        self._work_bytes = WORK_BYTES_FIRST
         self._ticket = 0
         self._next_out = 0
         """The ticket whose matches come out next."""
@@ -90,11 +93,12 @@ class SearchRun:
         while (
             self._plans
             and len(taken) < WORK_CHUNKS
-            and size + self._plans[0][0].size_bytes <= WORK_BYTES
+            and size + self._plans[0][0].size_bytes <= self._work_bytes
             and self._place(self._plans[0][0].partition) == place
         ):
             taken.append(self._next_chunk())
             size += taken[-1].size_bytes
+        self._work_bytes = min(2 * self._work_bytes, WORK_BYTES)
         self._ticket += 1
         self._out_count += 1
         return Work(self._ticket - 1, tuple(taken), self.limit - self.match_count)

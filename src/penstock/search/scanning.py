@@ -1,7 +1,7 @@
 """Reads chunks and returns the records that match.
 
 A call works for about `CALL_NS` and then returns what it has, so that a client sees progress and a cancelled search
-stops. What it keeps is bounded by `RESULT_BYTES_MAX` and the number of results that are still wanted: of a chunk with
+stops soon. What it keeps is bounded by `RESULT_BYTES_MAX` and the number of results that are still wanted: of a chunk with
 more matches the newest are returned, and the rest of the chunk is searched again later.
 """
 
@@ -29,6 +29,13 @@ from penstock.storage.errors import StorageError
 from penstock.vfs import Vfs
 
 CALL_NS: Final = 200_000_000
+FOUND_NS: Final = 20_000_000
+"""A call begins no chunk after this time; the second, if it has found something."""
+
+CHUNK_NS: Final = 1_000_000_000
+"""A call that has taken this long returns within a chunk. The rest of the chunk is searched later, so that its results
+are no longer in order; that takes an expression, or records that decompress to very much."""
+
 RESULT_BYTES_MAX: Final = 1 << 20
 MATCH_COST: Final = 64
 """Bytes that a match counts beside its fields."""
@@ -42,13 +49,15 @@ COLUMNS: Final = ("offset", "timestamp", "key", "value", "headers")
 def search(vfs: Vfs, query: SearchQuery, work: Sequence[tuple[SearchSpan, Chunk]], limit: int) -> Portion:
     """Search chunks in order, until the time is over, enough is found, or all are done."""
     matcher = Matcher(query)
-    deadline_ns = monotonic_ns() + CALL_NS
+    began_ns = monotonic_ns()
     found: list[Match] = []
     unsearched: list[Unsearched] = []
     size = looked_bytes = done = 0
     rests: tuple[Chunk, ...] = ()
     for span, chunk in work:
-        scan = _ChunkScan(vfs, matcher, span, chunk, limit - len(found), RESULT_BYTES_MAX - size, deadline_ns)
+        scan = _ChunkScan(
+            vfs, matcher, span, chunk, limit - len(found), RESULT_BYTES_MAX - size, began_ns + CHUNK_NS
+        )
         try:
             rests = scan.run()
         except (KafkaError, StorageError, OSError) as error:
@@ -58,7 +67,8 @@ def search(vfs: Vfs, query: SearchQuery, work: Sequence[tuple[SearchSpan, Chunk]
         size += scan.size
         looked_bytes += max(chunk.size_bytes - sum(each.size_bytes for each in rests), 0)
         done += 1
-        if rests or len(found) >= limit or size >= RESULT_BYTES_MAX or monotonic_ns() >= deadline_ns:
+        is_late = monotonic_ns() >= began_ns + (FOUND_NS if found else CALL_NS)
+        if rests or len(found) >= limit or size >= RESULT_BYTES_MAX or is_late:
             break
     expression = matcher.expression
     failed = (0, "") if expression is None else (expression.failed_count, expression.failed_why)

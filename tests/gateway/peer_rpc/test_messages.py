@@ -12,6 +12,7 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.coordinator.groups import requests as groups
 from penstock.gateway.peer_rpc import messages
 from penstock.gateway.peer_rpc.messages import Conflict
+from penstock.search.query import Chunk, Match, PartitionPlan, Portion, SearchQuery, Unsearched
 
 ID = b"i" * 16
 
@@ -36,6 +37,11 @@ MESSAGES = [
     groups.DescribeGroups(("g",)),
     groups.DeleteGroups(("g",)),
     groups.ConsumerGroupDescribe(("g",)),
+    messages.PlanSearch(ID, SearchQuery(b"\xff", "a+", "value.n > 1", "key", 1, 2), ((0, 5, 9),)),
+    messages.SearchChunks(
+        ID, SearchQuery(b"x"), (Chunk(0, 5, 9, 100, (4, 0, 60)), Chunk(1, 0, 3, 7)), 10, False
+    ),
+    messages.GetLagTimes(((ID, 0, 7),)),
     messages.WriteAudit("audit", ID, 0, (b"{}", b"{}")),
 ]
 
@@ -62,6 +68,23 @@ REPLIES: list[tuple[Any, Any]] = [
         MESSAGES[12],
         groups.ListReply(ErrorCode.NONE, (groups.ListedGroup("g", "consumer", "Stable", "consumer"),)),
     ),
+]
+
+REPLIES += [
+    (MESSAGES[16], [PartitionPlan(0, (Chunk(0, 5, 9, 100),), 3), PartitionPlan(1, (), problem="gone")]),
+    (
+        MESSAGES[17],
+        Portion(
+            (Match(0, 5, 1, None, b"\xff", (("h", None),), (("value", 900),)),),
+            1,
+            (Chunk(0, 7, 9, 50),),
+            50,
+            (Unsearched(1, 0, 3, "damaged"),),
+            2,
+            "no such key",
+        ),
+    ),
+    (MESSAGES[18], [None, 1.5]),
 ]
 
 

@@ -159,7 +159,7 @@ class SearchStream:
         looked: dict[RoutedPartition, Bounds] = {}
         for _ in range(1 if is_alone(self._context) else ATTEMPTS_MAX):
             missing = [each for each in partitions if each.here is None and each not in looked]
-            looked |= yield from look_up_bounds(self._context, missing, times, is_patient=False)
+            looked |= yield from look_up_bounds(self._context, missing, times, retries=False)
             if all(each.here is not None or each in looked for each in partitions):
                 break
             yield sleep(self._context.world, RETRY_MS)
