@@ -57,7 +57,7 @@ def test_segments_that_cannot_match_are_not_read(tmp_path: Path, codec: Codec) -
         assert not nowhere.unsearched
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(values=st.lists(st.binary(max_size=60), min_size=1, max_size=20), data=st.data())
 def test_bytes_that_a_record_has_are_never_ruled_out(
     tmp_path_factory: pytest.TempPathFactory, values: list[bytes], data: st.DataObject

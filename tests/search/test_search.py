@@ -56,7 +56,7 @@ def records_of(log: Log, stop: int | None = None) -> list[Record]:
     return found
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(batches=BATCHES, query=QUERIES, is_indexed=st.booleans(), data=st.data())
 def test_a_search_finds_what_a_naive_filter_finds(
     batches: list[tuple[list[tuple], Codec]], query: SearchQuery, is_indexed: bool, data: st.DataObject

@@ -1,8 +1,8 @@
 """Reads chunks and returns the records that match.
 
 A call works for about `CALL_NS` and then returns what it has, so that a client sees progress and a cancelled search
-stops soon. What it keeps is bounded by `RESULT_BYTES_MAX` and the number of results that are still wanted: of a chunk with
-more matches the newest are returned, and the rest of the chunk is searched again later.
+stops soon. What it keeps is bounded by `RESULT_BYTES_MAX` and the number of results that are still wanted: of a chunk
+with more matches the newest are returned, and the rest of the chunk is searched again later.
 """
 
 from collections import deque
