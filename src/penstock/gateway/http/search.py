@@ -19,6 +19,7 @@ from penstock.gateway.http.protocol.parameters import MOMENT, PARTITION_MAX, par
 from penstock.gateway.http.records import NDJSON
 from penstock.gateway.http.tail import EVENTS
 from penstock.gateway.search.stream import SearchLimits, SearchStream, encode_event, encode_line
+from penstock.gateway.shared.access import TOPIC, Need, Rule
 from penstock.gateway.shared.record_json import DECODINGS
 from penstock.gateway.shared.topics import no_partition
 from penstock.handlers.support.context import Context
@@ -109,10 +110,11 @@ ROUTES = Routes("records")
     ),
     errors=(404, 429, 501),
     content_types=(NDJSON, EVENTS),
+    rule=Rule((Need(Operation.READ, TOPIC, "topic"),)),
 )
 def _search(gateway: Any, request: Request) -> Steps[Answer]:
     context: Context = gateway.context
-    topic = topic_in(context, request, Operation.READ)
+    topic = topic_in(context, request)
     asked = request.query
     number = asked["partition"]
     if number is not None and number not in topic.partitions:
@@ -122,7 +124,9 @@ def _search(gateway: Any, request: Request) -> Steps[Answer]:
     limits = SearchLimits(
         asked["limit"], asked["isolation"] == "read_committed", asked["offset"], asked["until"]
     )
-    stream = SearchStream(context, gateway.searches, gateway.fair_queue, topic, query, limits)
+    stream = SearchStream(
+        context, gateway.searches, gateway.fair_queue, request.session, topic, query, limits
+    )
     yield from stream.prepare(sorted(topic.partitions) if number is None else [number])
     kind = preferred(request.headers.get("accept", ""), (NDJSON, EVENTS)) or NDJSON
     encode = encode_event if kind == EVENTS else encode_line

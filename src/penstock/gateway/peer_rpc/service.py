@@ -141,11 +141,13 @@ class PeerService:
         return delete_records(self._context, partition, asked.before)
         yield  # makes this a generator; it never waits
 
-    def _plan_search(self, _: Session, asked: messages.PlanSearch) -> Steps[list[PartitionPlan]]:
+    def _plan_search(self, session: Session, asked: messages.PlanSearch) -> Steps[list[PartitionPlan]]:
+        allow(self._context, session, Operation.READ, TOPIC, self._topic(asked.topic_id).name)
         plans: list[PartitionPlan] = yield from self._gateway.searches.plan_here(asked)
         return plans
 
-    def _search_chunks(self, _: Session, asked: messages.SearchChunks) -> Steps[Portion]:
+    def _search_chunks(self, session: Session, asked: messages.SearchChunks) -> Steps[Portion]:
+        allow(self._context, session, Operation.READ, TOPIC, self._topic(asked.topic_id).name)
         portion: Portion = yield self._gateway.searches.search_here(asked)
         return portion
 

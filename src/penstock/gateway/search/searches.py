@@ -19,7 +19,7 @@ from penstock.base.world import SEARCHES
 from penstock.gateway.http.protocol.messages import HttpError
 from penstock.gateway.peer_rpc.client import peer_rpc_of
 from penstock.gateway.peer_rpc.messages import PlanSearch, SearchChunks
-from penstock.handlers.support.context import Context
+from penstock.handlers.support.context import Context, Session
 from penstock.replica import Partition
 from penstock.search.engine import plan_search, search_chunks
 from penstock.search.query import PartitionPlan, Portion, SearchQuery, SearchSpan
@@ -115,18 +115,18 @@ class Searches:
         leader: int = placed.leader
         return leader
 
-    def plan(self, broker_id: int | None, asked: PlanSearch) -> Steps[list[PartitionPlan]]:
+    def plan(self, broker_id: int | None, asked: PlanSearch, session: Session) -> Steps[list[PartitionPlan]]:
         if broker_id is None:
             return (yield from self.plan_here(asked))
-        plans: list[PartitionPlan] = yield self._send(broker_id, asked)
+        plans: list[PartitionPlan] = yield self._send(broker_id, asked, session)
         return plans
 
-    def search(self, broker_id: int | None, asked: SearchChunks) -> Promise[Portion]:
-        return self.search_here(asked) if broker_id is None else self._send(broker_id, asked)
+    def search(self, broker_id: int | None, asked: SearchChunks, session: Session) -> Promise[Portion]:
+        return self.search_here(asked) if broker_id is None else self._send(broker_id, asked, session)
 
-    def _send(self, broker_id: int, asked: PlanSearch | SearchChunks) -> Promise[T]:
+    def _send(self, broker_id: int, asked: PlanSearch | SearchChunks, session: Session) -> Promise[T]:
         # A connection of its own: answers on a shared one would delay those behind them.
-        return peer_rpc_of(self._context).send(broker_id, asked, wait_ms=ANSWER_MS_MAX)
+        return peer_rpc_of(self._context).send(broker_id, asked, session=session, wait_ms=ANSWER_MS_MAX)
 
     def check(self, query: SearchQuery) -> Steps[None]:
         """Check a query in every helper process of searches, which starts those that do not run. Raises BadQuery."""

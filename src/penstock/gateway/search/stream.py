@@ -28,7 +28,7 @@ from penstock.gateway.search.searches import Searches, SearchPermit
 from penstock.gateway.shared.fair_queue import FairQueue
 from penstock.gateway.shared.record_json import JsonRecord, show
 from penstock.handlers.list_offsets import LOOKUPS_A_TURN
-from penstock.handlers.support.context import Context
+from penstock.handlers.support.context import Context, Session
 from penstock.metadata.image import Topic
 from penstock.records import Record
 from penstock.search.progress import SearchRun, Work
@@ -115,6 +115,7 @@ class SearchStream:
         context: Context,
         searches: Searches,
         fair_queue: FairQueue,
+        session: Session,
         topic: Topic,
         query: SearchQuery,
         limits: SearchLimits,
@@ -122,6 +123,7 @@ class SearchStream:
         self._context = context
         self._searches = searches
         self._fair_queue = fair_queue
+        self._session = session
         self._topic_id: Uuid = topic.id
         self._topic_name = topic.name
         self._query = query
@@ -199,7 +201,7 @@ class SearchStream:
             for place, ranges in by_place.items():
                 try:
                     asked = PlanSearch(self._topic_id, self._query, tuple(ranges))
-                    for plan in (yield from self._searches.plan(place, asked)):
+                    for plan in (yield from self._searches.plan(place, asked, self._session)):
                         if plan.problem:
                             problems[plan.partition] = plan.problem
                         else:
@@ -261,7 +263,7 @@ class SearchStream:
             try:
                 first = work.chunks[0]
                 place = self._searches.place_of(self._topic_id, first.partition, first.start, first.stop)
-                self._searches.search(place, asked).then(done, done)
+                self._searches.search(place, asked, self._session).then(done, done)
             except KafkaError as error:
                 done(error)
 
