@@ -1,1 +1,1 @@
-"""Authentication and authorization of clients, without IO."""
+"""Who a client is, and what it may do: rules without IO."""

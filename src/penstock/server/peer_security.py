@@ -41,8 +41,7 @@ class TlsDialling:
 
 class PeerSecurity:
     def __init__(self, world: World, security: ClientSecurity, what: str) -> None:
-        """`what` is the role of the other nodes: brokers or controllers. Reads keys and certificates; raises
-        BadSetting."""
+        """`what` says who the others are: brokers or controllers. Reads keys and certificates; raises BadSetting."""
         self._world = world
         self._tls = security.tls
         self._what = what
@@ -99,7 +98,7 @@ class PeerSecurity:
         return PeerFailed(pause.why)
 
     def made(self, address: Address) -> None:
-        """A connection is usable: both sides have authenticated each other."""
+        """A connection is usable: both sides believe each other."""
         if self._pauses.pop(address, None) is not None:
             logger.info("connected to node %s, which had refused this node", address)
 

@@ -20,6 +20,7 @@ from penstock.sim.cluster_plan import Harm, PowerCuts
 from penstock.sim.cluster_scenario import draw_clock, draw_consumer, draw_producer
 from penstock.sim.faults.disk_troubles import FAILING, DiskPlan, Trouble
 from penstock.sim.scenario import Scenario, TopicPlan
+from penstock.sim.secured import GUARDED, NODE_SETTINGS, SecurityPlan
 from penstock.sim.world.process_world import TRUE
 
 CONTROLLERS = 3
@@ -59,6 +60,8 @@ class Extra(Enum):
     loop has a cost, and must not hold the loop for long."""
     SLOW_READERS = "slow-readers"
     """Consumers request everything, and do not read the response for seconds."""
+    SECURITY = "security"
+    """Clients log in and ACLs are on; an operator changes users and ACLs while guests use them."""
     UNNAMED = "unnamed"
     """The settings have no cluster id: the first leader draws it, and other nodes read it from the metadata log."""
 
@@ -290,6 +293,21 @@ def _add_slow_readers(scenario: Scenario, rng: Random) -> Scenario:
     )
 
 
+def _secure(scenario: Scenario, rng: Random) -> Scenario:
+    topic = TopicPlan(GUARDED, rng.randint(1, 3), {}, min(3, scenario.cluster.nodes))
+    plan = SecurityPlan(
+        guests=rng.randint(2, 3),
+        change_us_mean=rng.choice((150_000, 500_000, 1_500_000)),
+        pace_us=rng.choice((100_000, 300_000)),
+    )
+    return replace(
+        scenario,
+        settings=scenario.settings | NODE_SETTINGS,
+        topics=(*scenario.topics, topic),
+        security=plan,
+    )
+
+
 def _leave_unnamed(scenario: Scenario, _: Random) -> Scenario:
     return replace(scenario, cluster=replace(scenario.cluster, is_named=False))
 
@@ -309,5 +327,6 @@ _ADD: dict[Extra, Callable[[Scenario, Random], Scenario]] = {
     Extra.ROLLBACKS: _roll_back,
     Extra.DOORS: _open_doors,
     Extra.SLOW_READERS: _add_slow_readers,
+    Extra.SECURITY: _secure,
     Extra.UNNAMED: _leave_unnamed,
 }

@@ -26,7 +26,8 @@ from penstock.sim.checkers.disks import (
     read_replicas,
 )
 from penstock.sim.checkers.node_watch import ClusterWatch
-from penstock.sim.checkers.pauses import AckedInTime, ReplicatedInTime
+from penstock.sim.checkers.pauses import LOOK_EVERY, AckedInTime, ReplicatedInTime
+from penstock.sim.checkers.rights import RightsWatch
 from penstock.sim.checkers.violation import Violation
 from penstock.sim.clients.all_clients import AllClients
 from penstock.sim.clients.client import REQUEST_TIMEOUT_US, ClientContext
@@ -37,6 +38,7 @@ from penstock.sim.faults.crashes_and_cuts import Faults
 from penstock.sim.faults.hole_trials import HoleTrials
 from penstock.sim.final_audit import FinalAudit
 from penstock.sim.scenario import Scenario
+from penstock.sim.secured import APP, plain_login
 from penstock.sim.world.loop_costs import LoopCosts, charging
 from penstock.sim.world.machine import DOOR_PORTS, MakeNode, State
 from penstock.sim.world.machines import SimCluster
@@ -141,6 +143,13 @@ class Simulation:
         self._replication = ReplicatedInTime(
             self._cluster.machines, lambda: self._schedule.now_us, lambda: self._network.is_whole
         )
+        self._rights = (
+            RightsWatch(
+                self._cluster.machines, lambda: self._schedule.now_us, lambda: self._network.is_prompt
+            )
+            if scenario.security is not None
+            else None
+        )
         self._context = ClientContext(
             self._schedule,
             self._network,
@@ -148,6 +157,7 @@ class Simulation:
             bootstrap=self._cluster.addresses,
             http=self._cluster.doors(DOOR_PORTS["http"]),
             line=self._cluster.doors(DOOR_PORTS["line"]),
+            login=None if scenario.security is None else plain_login(APP),
             skew_ms=scenario.cluster.skew_ms(scenario.duration_us),
             request_timeout_us=CLUSTER_REQUEST_TIMEOUT_US if is_cluster else REQUEST_TIMEOUT_US,
             patience=CLUSTER_PATIENCE if is_cluster else 1,
@@ -179,6 +189,8 @@ class Simulation:
         if isinstance(event, self._passed_over):
             return
         try:
+            if self._rights is not None:
+                self._rights.see(event)
             self._checkers.see(event)
         except Violation as violation:
             # If a node's code called the checker, it may catch the exception.
@@ -271,14 +283,19 @@ class Simulation:
             self._step()
 
     def _step(self) -> None:
-        self._schedule.step()
+        schedule = self._schedule
+        schedule.step()
         if self._violation is not None:
             raise self._violation
         if self._watch is not None:
             self._watch.look()
-            self._replication.look()
-        if self._pauses is not None:
-            self._pauses.look()
+        if schedule.steps % LOOK_EVERY == 0:
+            if self._watch is not None:
+                self._replication.look()
+            if self._pauses is not None:
+                self._pauses.look()
+            if self._rights is not None:
+                self._rights.look()
 
     def _finish(self) -> None:
         """Stop the nodes and check their disks; what a clean stop leaves must survive a power cut.

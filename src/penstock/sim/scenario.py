@@ -24,6 +24,7 @@ from penstock.sim.coordination import (
     draw_coordination,
     draw_settings,
 )
+from penstock.sim.secured import SecurityPlan
 
 STEPS_DEFAULT = 4000
 """Events of a run before clients have to finish."""
@@ -67,6 +68,8 @@ class Scenario:
     """Consumers that stop reading their connection for seconds."""
     doors: DoorsPlan | None = None
     """Clients of HTTP and of the line protocol."""
+    security: SecurityPlan | None = None
+    """Clients log in, and users and ACLs change."""
     renewals: tuple[RenewalPlan, ...] = ()
     """Topics that are deleted and created again."""
     pipelined: tuple[PipelinedPlan, ...] = ()

@@ -54,7 +54,7 @@ class TooManyLogins(KafkaError):
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """A client that has logged in."""
+    """A client that has shown who it is."""
 
     user: str
     mechanism: str

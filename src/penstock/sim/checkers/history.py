@@ -15,7 +15,7 @@ from penstock.metadata.image import ClusterImage
 from penstock.metadata.records import AnyRecord
 
 Event = NamedTuple
-"""One of the events below, or of those of a topic's lives (`topic_lives`)."""
+"""One of the events below, of those of a topic's lives (`topic_lives`), or of users and ACLs (`rights`)."""
 
 
 class Survives(Enum):

@@ -45,6 +45,11 @@ class WatchedNode(Node):
     def is_composed(self) -> bool:
         return hasattr(self, "context")
 
+    @property
+    def has_lease(self) -> bool:
+        """Whether this broker is in touch with its controller."""
+        return self.is_composed and self._lifecycle.has_lease
+
     def loaded(self, image: ClusterImage) -> None:
         super().loaded(image)
         self._record(ImageLoaded(self._number, image))
@@ -98,16 +103,17 @@ class ClusterWatch:
                 machine.has_run = False
                 node = machine.node
                 if isinstance(node, WatchedNode) and node.is_composed:
-                    self._look_at(machine, node)
+                    self._looks += 1
+                    if node.quorum.is_leader:
+                        self._look_at_leader(machine, node.quorum.epoch)
+                    if self._looks % PARTITIONS_EVERY == 0:
+                        self._look_at_partitions(machine, node)
 
-    def _look_at(self, machine: Machine, node: Node) -> None:
-        if node.quorum.is_leader and self._ruled.get(node.quorum.epoch) != machine.number:
-            self._ruled[node.quorum.epoch] = machine.number
-            self._recorder.trace(f"{machine.host} leads the quorum in epoch {node.quorum.epoch}")
-            self._record(QuorumLeaderFound(machine.number, node.quorum.epoch))
-        self._looks += 1
-        if self._looks % PARTITIONS_EVERY == 0:
-            self._look_at_partitions(machine, node)
+    def _look_at_leader(self, machine: Machine, epoch: LeaderEpoch) -> None:
+        if self._ruled.get(epoch) != machine.number:
+            self._ruled[epoch] = machine.number
+            self._recorder.trace(f"{machine.host} leads the quorum in epoch {epoch}")
+            self._record(QuorumLeaderFound(machine.number, epoch))
 
     def _look_at_partitions(self, machine: Machine, node: Node) -> None:
         for at, partition in node.context.replicas.partitions.items():

@@ -55,7 +55,6 @@ class AckedInTime:
         self._waiting: dict[str, dict[int, tuple[Batch, int]]] = {}
         """Unacknowledged batches by producer and number, with the time of the first send."""
         self._well_since_us = 0
-        self._looks = 0
 
     def see(self, event: Event) -> None:
         if isinstance(event, Sent):
@@ -66,9 +65,6 @@ class AckedInTime:
             self._waiting.get(event.batch.producer, {}).pop(event.batch.number, None)
 
     def look(self) -> None:
-        self._looks += 1
-        if self._looks % LOOK_EVERY:
-            return
         now_us = self._now_us()
         troubled = [each for each in self._machines if each.trouble is not None]
         if len(troubled) != 1 or not self._is_well_but(troubled[0]):
@@ -127,12 +123,8 @@ class ReplicatedInTime:
         """Led partitions whose high watermark is behind: their log end when that was first seen, and the time."""
         self._syncs_end_us = 0
         """When the last sync that a slow disk began must have ended."""
-        self._looks = 0
 
     def look(self) -> None:
-        self._looks += 1
-        if self._looks % LOOK_EVERY:
-            return
         now_us = self._now_us()
         for machine in self._machines:
             trouble = machine.trouble

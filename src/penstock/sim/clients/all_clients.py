@@ -19,6 +19,7 @@ from penstock.sim.clients.renewed_topic_clients import (
     ProducerById,
     ProducerByName,
 )
+from penstock.sim.clients.security_operator import SecurityOperator
 from penstock.sim.clients.slow_readers import SlowReader
 from penstock.sim.clients.topic_renewer import TopicRenewer
 from penstock.sim.clients.transactional import TransactionalProducer, Worker
@@ -65,6 +66,7 @@ class AllClients:
             if plan.operate_us_mean
             else []
         )
+        self._security = [SecurityOperator(scenario.security, context)] if scenario.security else []
         self._voter_changers = (
             [VoterChanger(context, plan.voter_changes_us_mean, plan.voting, CONTROLLER_PORT)]
             if plan.voter_changes_us_mean
@@ -83,6 +85,8 @@ class AllClients:
             *self._operators,
             *self._renewers,
             *self._voter_changers,
+            *self._security,
+            *(guest for each in self._security for guest in each.guests),
         ]
 
     @property
@@ -96,6 +100,8 @@ class AllClients:
     def start(self) -> None:
         for client in self._clients:
             client.start()
+        for operator in self._security:
+            operator.when_topics_exist(lambda: self._admin.is_idle)
         if self._doors:
             self._start_doors()
 

@@ -2,7 +2,7 @@
 
 A client connects to one of the nodes: its home connection, for requests that any node can answer. Requests for a
 particular node use a separate connection to it. When a connection is lost, the client closes all of them, fails open
-requests, and reconnects after a pause. It draws versions each time from those that the node serves, so that over
+requests, and reconnects after a pause. It draws versions anew each time from those that the node serves, so that over
 many runs every version of every request meets every situation.
 """
 
@@ -12,6 +12,7 @@ from random import Random
 from typing import Protocol
 
 from penstock.base.errors import ErrorCode
+from penstock.security.sasl.client import ClientLogin
 from penstock.sim.checkers import history
 from penstock.sim.clients import messages
 from penstock.sim.clients.connection import BadReply, RequestConnection
@@ -61,6 +62,8 @@ class ClientContext:
     """Listeners of the line protocol."""
     skew_ms: int = 0
     """Largest difference between the clocks of two nodes: a timeout may expire this much early."""
+    login: ClientLogin | None = None
+    """With which clients log in, if they have no credentials of their own."""
     request_timeout_us: int = REQUEST_TIMEOUT_US
     patience: int = 1
     """Factor for the pause before a retry, 1 with a single node."""
@@ -145,9 +148,21 @@ class Client:
         if connection is None:
             context = self.context
             connection = self._connections[to] = RequestConnection(
-                self, context.network, context.schedule, to, context.request_timeout_us
+                self, context.network, context.schedule, to, context.request_timeout_us, self.login
             )
         return connection
+
+    @property
+    def login(self) -> ClientLogin | None:
+        """With which its next connection logs in; None if it need not."""
+        return self.context.login
+
+    def login_begins(self, connection: RequestConnection) -> None:
+        """The log-in of a connection is sent."""
+
+    def login_ended(self, connection: RequestConnection, code: int) -> None:
+        if code:
+            self.record(history.RequestRefused(self.name, "log-in", code, is_due=False))
 
     def connection_open(self, connection: RequestConnection) -> None:
         if self._is_over:

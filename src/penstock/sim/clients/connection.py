@@ -9,8 +9,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from penstock.security.sasl.client import ClientLogin
 from penstock.sim.checkers.history import Event as HistoryEvent
 from penstock.sim.checkers.history import Overdue, Replied
+from penstock.sim.clients.login_messages import (
+    AUTHENTICATE_VERSION,
+    HANDSHAKE_VERSION,
+    Authenticated,
+    sasl_authenticate,
+    sasl_handshake,
+)
 from penstock.sim.clients.messages import R, Request
 from penstock.sim.clients.ports import ClientNetwork, Connection, Scheduler
 from penstock.sim.world.schedule import Event
@@ -33,6 +41,11 @@ class Owner(Protocol):
     name: str
 
     def connection_open(self, connection: "RequestConnection") -> None: ...
+
+    def login_begins(self, connection: "RequestConnection") -> None: ...
+
+    def login_ended(self, connection: "RequestConnection", code: int) -> None:
+        """The node has accepted or refused the log-in."""
 
     def connection_over(self, connection: "RequestConnection") -> None:
         """The connection was refused, lost or timed out; its open requests have failed."""
@@ -57,9 +70,17 @@ class RequestConnection:
     """Implements `NetworkClient`."""
 
     def __init__(
-        self, owner: Owner, network: ClientNetwork, schedule: Scheduler, to: Address, timeout_us: int
+        self,
+        owner: Owner,
+        network: ClientNetwork,
+        schedule: Scheduler,
+        to: Address,
+        timeout_us: int,
+        login: ClientLogin | None = None,
     ) -> None:
         self.to = to
+        self.login = login
+        """With what it logs in before it sends requests."""
         self.link: Connection | None = None
         """Set once it is open; still set after it has ended."""
         self.is_over = False
@@ -69,6 +90,8 @@ class RequestConnection:
         self._pending: deque[Pending] = deque()
         self._received = bytearray()
         self._unsent: list[bytes] = []
+        """Requests that wait until the connection is open, and logged in."""
+        self._is_logged_in = login is None
         self._correlation_id = 0
         self._patience = schedule.later(CONNECT_TIMEOUT_US, self._give_up)
         network.connect(self, to)
@@ -79,6 +102,18 @@ class RequestConnection:
         self, request: Request[R], version: int, on_reply: Callable[[R], None], on_lost: Callable[[], None]
     ) -> None:
         """Send a request; then either `on_reply` or `on_lost` is called, once."""
+        self._expect(request, version, on_reply, on_lost, self._pending.append)
+        self.send_only(request, version)
+
+    def _expect(
+        self,
+        request: Request[R],
+        version: int,
+        on_reply: Callable[[R], None],
+        on_lost: Callable[[], None],
+        add: Callable[[Pending], None],
+    ) -> None:
+        """Wait for the reply of the request that is sent next."""
         number = self._correlation_id + 1
         what = f"{request.api.label} {version} with id {number}"
         now_us = self._schedule.now_us
@@ -87,19 +122,21 @@ class RequestConnection:
         def read(body: memoryview) -> None:
             on_reply(request.decode(version, body))
 
-        self._pending.append(Pending(number, request.api, version, read, on_lost, timer))
-        self.send_only(request, version)
+        add(Pending(number, request.api, version, read, on_lost, timer))
 
     def send_only(self, request: Request[R], version: int) -> None:
         """Send a request that has no reply."""
-        self._correlation_id += 1
-        frame = request_frame(
-            request.api, version, self._correlation_id, self._owner.name, request.encode(version)
-        )
-        if self.link is None:
+        frame = self._frame(request, version)
+        if self.link is None or not self._is_logged_in:
             self._unsent.append(frame)
         else:
             self.link.send(frame)
+
+    def _frame(self, request: Request[R], version: int) -> bytes:
+        self._correlation_id += 1
+        return request_frame(
+            request.api, version, self._correlation_id, self._owner.name, request.encode(version)
+        )
 
     def _time_out(self, what: str, sent_us: int) -> None:
         link = self.link
@@ -116,10 +153,55 @@ class RequestConnection:
             link.close()
             return
         self.link = link
+        if self.login is None:
+            self._open()
+        else:
+            self._log_in(self.login)
+
+    def _open(self) -> None:
+        assert self.link is not None
         for frame in self._unsent:
-            link.send(frame)
+            self.link.send(frame)
         self._unsent.clear()
         self._owner.connection_open(self)
+
+    # -- log-in ----------------------------------------------------------------------------------------
+
+    def _log_in(self, login: ClientLogin) -> None:
+        exchange = login.begin()
+
+        def shaken(code: int) -> None:
+            if code:
+                self._end_login(code)
+            else:
+                send(exchange.first())
+
+        def send(token: bytes) -> None:
+            self._call_first(sasl_authenticate(token), AUTHENTICATE_VERSION, answered)
+
+        def answered(answer: Authenticated) -> None:
+            token = None if answer.code else exchange.respond(answer.token)
+            if token is None:
+                self._end_login(answer.code)
+            else:
+                send(token)
+
+        self._owner.login_begins(self)
+        self._call_first(sasl_handshake(login.mechanism), HANDSHAKE_VERSION, shaken)
+
+    def _call_first(self, request: Request[R], version: int, on_reply: Callable[[R], None]) -> None:
+        """Send a request of the log-in, before all others."""
+        assert self.link is not None
+        self._expect(request, version, on_reply, lambda: None, self._pending.appendleft)
+        self.link.send(self._frame(request, version))
+
+    def _end_login(self, code: int) -> None:
+        self._owner.login_ended(self, code)
+        if code:
+            self._give_up()
+        elif not self.is_over:
+            self._is_logged_in = True
+            self._open()
 
     def refused(self) -> None:
         self._give_up()
@@ -137,9 +219,9 @@ class RequestConnection:
                 raise BadReply(f"{self._owner.name} received a frame with a length of {length} bytes")
             if len(self._received) < 4 + length:
                 return
-            frame = bytes(self._received[4 : 4 + length])
+            frame = memoryview(bytes(self._received))[4 : 4 + length]
             del self._received[: 4 + length]
-            self._handle_reply(link, memoryview(frame))
+            self._handle_reply(link, frame)
 
     def _handle_reply(self, link: Connection, frame: memoryview) -> None:
         found = int.from_bytes(frame[:4], "big", signed=True)

@@ -45,6 +45,8 @@ ALONE = "127.0.0.1"
 """Host of a single node."""
 KAFKA_PORT, CONTROLLER_PORT = 9092, 9093
 LISTENER, CONTROLLER = "PLAINTEXT", "CONTROLLER"
+SECURED_PORT, SECURED_LISTENER = 9094, "CLIENTS"
+"""Where clients log in, if the cluster is secured."""
 DOOR_PORTS = {"http": 8080, "line": 9090}
 
 LONELY = "initial.broker.registration.timeout.ms"
@@ -219,6 +221,8 @@ class Machine:
             self._trace("is ready")
             if self.is_broker:
                 self._network.listen(world, KAFKA_PORT, lambda: node.connection(LISTENER))
+                if self._config.sasl:
+                    self._network.listen(world, SECURED_PORT, lambda: node.connection(SECURED_LISTENER))
             if self._config.doors:
                 node.open_doors(lambda: self._listen_at_doors(world, node))
 

@@ -12,11 +12,16 @@ from penstock.sim.checkers.violation import Violation
 from penstock.sim.clients.client import Recorder
 from penstock.sim.cluster_plan import ClusterPlan, PowerCuts
 from penstock.sim.scenario import Scenario
+from penstock.sim.secured import jaas_config
 from penstock.sim.world.machine import (
     ALONE,
+    CONTROLLER,
     CONTROLLER_PORT,
     DOOR_PORTS,
     KAFKA_PORT,
+    LISTENER,
+    SECURED_LISTENER,
+    SECURED_PORT,
     Machine,
     MakeNode,
     State,
@@ -40,6 +45,7 @@ class SimCluster:
         count_of_all = plan.nodes + plan.controllers
         hosts = [ALONE] if count_of_all == 1 else [f"node-{number}" for number in range(1, count_of_all + 1)]
         self._power_cuts = plan.power_cuts
+        self._is_secured = scenario.security is not None
         self.changes_voters = bool(plan.voter_changes_us_mean)
         self.machines = [
             Machine(
@@ -61,8 +67,8 @@ class SimCluster:
 
     @property
     def addresses(self) -> tuple[Address, ...]:
-        """Addresses of the brokers' Kafka listeners."""
-        return self.doors(KAFKA_PORT)
+        """Addresses of the brokers' Kafka listeners, as clients use them."""
+        return self.doors(SECURED_PORT if self._is_secured else KAFKA_PORT)
 
     def doors(self, port: int) -> tuple[Address, ...]:
         """Addresses of the brokers with this port."""
@@ -157,6 +163,17 @@ def _quorum_settings(plan: ClusterPlan, number: int, *, is_new: bool) -> dict[st
     return settings
 
 
+def _listeners(host: str) -> dict[str, str]:
+    """A secured broker's listeners: one for nodes, and one where clients log in."""
+    protocols = {LISTENER: "PLAINTEXT", SECURED_LISTENER: "SASL_PLAINTEXT", CONTROLLER: "PLAINTEXT"}
+    return {
+        "listeners": f"{LISTENER}://{host}:{KAFKA_PORT},{SECURED_LISTENER}://{host}:{SECURED_PORT}",
+        "listener.security.protocol.map": ",".join(f"{name}:{each}" for name, each in protocols.items()),
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+        f"listener.name.{SECURED_LISTENER.lower()}.plain.sasl.jaas.config": jaas_config(),
+    }
+
+
 def _config(scenario: Scenario, number: int, host: str, *, is_new: bool = True) -> NodeConfig:
     """Return the settings of a node. `is_new` until the cluster exists, whose first controller starts alone."""
     plan = scenario.cluster
@@ -172,6 +189,7 @@ def _config(scenario: Scenario, number: int, host: str, *, is_new: bool = True) 
             "process.roles": ",".join(role for role, has_it in roles.items() if has_it),
             **_quorum_settings(plan, number, is_new=is_new),
             **scenario.settings,
+            **(_listeners(host) if scenario.security is not None and is_broker else {}),
         }
         return config_from(
             DATA,

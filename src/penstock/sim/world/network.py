@@ -182,6 +182,11 @@ class Network:
         """Return whether no hosts are cut from each other."""
         return not self._cut
 
+    @property
+    def is_prompt(self) -> bool:
+        """Return whether everything arrives without a long delay."""
+        return self.is_whole and (self.is_calm or not self.hiccups)
+
     def is_cut(self, source: str, target: str) -> bool:
         return bool(self._cut) and (source, target) in self._cut
 

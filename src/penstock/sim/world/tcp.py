@@ -87,10 +87,9 @@ class ClientEndpoint:
             self.caller.connected(self._link)
 
     def take(self, data: bytearray, count: int) -> int:
-        taken = bytes(data[:count])
         if self.caller is not None:
-            self.caller.received(self._link, taken)
-        return len(taken)
+            self.caller.received(self._link, bytes(data[:count]))
+        return count
 
     def end_of_input(self) -> None:
         caller, self.caller = self.caller, None
@@ -142,8 +141,9 @@ class Stream:
         self.nudge()
 
     def nudge(self) -> None:
-        if self._arrival is None and not self.is_silent and (self.data or self.is_finished):
-            self._arrival = self._network.schedule.later(self._network.delay_us(), self._arrive)
+        if self._arrival is None and (self.data or self.is_finished) and not self.is_silent:
+            network = self._network
+            self._arrival = network.schedule.later(network.delay_us(), self._arrive)
 
     def _arrive(self) -> None:
         self._arrival = None

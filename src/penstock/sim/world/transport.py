@@ -38,7 +38,7 @@ class NodeTransport(asyncio.Transport):
         self.is_connected = False
         """From connection_made until connection_lost."""
         self.is_over = False
-        """`connection_lost` was called, or never will be."""
+        """Its protocol was told that the connection is lost, or never will be."""
         self._link: Link
         self._rng: Random
         self._protocol: StreamProtocol | None = None
@@ -67,7 +67,14 @@ class NodeTransport(asyncio.Transport):
     @property
     def can_take(self) -> bool:
         world = self.world
-        return world.is_alive and not self.is_over and self.is_reading() and not world.is_paused
+        return (
+            self.is_connected
+            and self._is_reading
+            and not self._is_closing
+            and world.is_alive
+            and not self.is_over
+            and not world.is_paused
+        )
 
     def meet(self, protocol: StreamProtocol) -> None:
         self._protocol = protocol
