@@ -70,7 +70,7 @@ def topics(shell: Shell) -> None:
     gone = shell.try_("topics", "delete", "tour-a")
     assert gone.code == 2
     assert "UNKNOWN_TOPIC_OR_PARTITION" in gone.err
-    assert "is not there" in shell("topics", "delete", "tour-a", "--if-exists")
+    assert "does not exist" in shell("topics", "delete", "tour-a", "--if-exists")
     bad = shell.try_("topics", "create", "no/name")
     assert bad.code == 2
     assert "INVALID_TOPIC_EXCEPTION" in bad.err
