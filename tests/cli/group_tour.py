@@ -122,7 +122,7 @@ def describing(shell: Shell, protocol: str) -> None:
     assert shell("groups", "delete", group, "--yes") == f"deleted {group}\n"
     gone = shell.try_("groups", "delete", group)
     assert gone == (2, "", f"penstock: group {group}: there is no such group (GROUP_ID_NOT_FOUND)\n")
-    assert shell("groups", "delete", group, "--if-exists") == f"{group} is not there\n"
+    assert shell("groups", "delete", group, "--if-exists") == f"{group} does not exist\n"
     assert shell.try_("groups", "describe", group).code == 2
 
 

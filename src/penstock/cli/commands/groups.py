@@ -239,7 +239,7 @@ def groups_delete(
                 complain(str(error))
                 worst = EXIT_CANNOT
             elif not as_json:
-                print(f"{name} is not there" if is_absent else f"deleted {name}")
+                print(f"{name} does not exist" if is_absent else f"deleted {name}")
             code = None if error is None or error.code is None else error.code.name
             rows.append({"groupId": name, "deleted": error is None, "error": code})
     if as_json:
