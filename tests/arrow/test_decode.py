@@ -267,7 +267,7 @@ def test_append_time_is_one_for_the_whole_batch() -> None:
     assert {row["timestamp"] for row in found[:3]} == {EPOCH + timedelta(milliseconds=T + 9)}
 
 
-def test_null_and_empty_are_told_apart() -> None:
+def test_null_and_empty_are_distinguished() -> None:
     data = build_batch([(None, b"", T), (b"", None, T)])
     assert [(row["key"], row["value"]) for row in decode(data)] == [(None, b""), (b"", None)]
 

@@ -98,7 +98,7 @@ def test_a_client_that_moves_nothing_is_closed_when_the_memory_is_full(
     world.run_until_idle()
 
 
-def test_nobody_is_closed_while_there_is_room(world: StillWorld, memory: ClientMemory) -> None:
+def test_no_connection_is_closed_while_there_is_room(world: StillWorld, memory: ClientMemory) -> None:
     idle = [Client(memory) for _ in range(100)]
     for client in idle:
         client.keep(MB)

@@ -151,7 +151,7 @@ def test_error_that_steps_do_not_catch_ends_them() -> None:
     assert (waiter.values, waiter.errors) == ([], [ERROR])
 
 
-def test_cancelled_steps_run_their_finally_and_call_nobody() -> None:
+def test_cancelled_steps_run_their_finally_and_make_no_callback() -> None:
     promise: Promise[int] = Promise()
     waiter, calls = Waiter(), []
 

@@ -212,7 +212,7 @@ def test_who_is_a_controller(brokers: int, controllers: int, roles: dict[int, st
     assert nodes.find_layout(tmp_path) == layout
 
 
-def test_a_process_is_not_believed_to_be_a_node_because_of_its_number(tmp_path: Path) -> None:
+def test_a_process_is_not_taken_for_a_node_because_of_its_number(tmp_path: Path) -> None:
     """The number in the file may have been given to another process since."""
     layout = nodes.make_layout(tmp_path, ClusterOptions(1))
     [node] = layout.nodes

@@ -194,7 +194,7 @@ def test_every_command_has_help_with_an_example(penstock: Command, command: tupl
         (b"orders,0,\xff\n", "is not UTF-8 at byte 9"),
     ],
 )
-def test_a_file_that_is_wrong_is_told_with_its_line(tmp_path: Path, text: bytes, sentence: str) -> None:
+def test_a_file_that_is_wrong_is_reported_with_its_line(tmp_path: Path, text: bytes, sentence: str) -> None:
     path = tmp_path / "offsets.csv"
     path.write_bytes(text)
     with pytest.raises(Refused, match=sentence.replace("(", "\\(")) as refused:

@@ -37,7 +37,7 @@ def test_the_last_voter_stays(shell: Shell) -> None:
     assert "is the last voter (VOTER_NOT_FOUND)" in outcome.err
 
 
-def test_a_voter_that_nobody_knows_is_not_changed(shell: Shell) -> None:
+def test_an_unknown_voter_is_not_changed(shell: Shell) -> None:
     gone = shell.try_("quorum", "remove-voter", 7)
     assert gone.err == "penstock: the quorum has no voter 7, it has 1\n"
     stranger = shell.try_("quorum", "add-voter", 7, "localhost:9093")

@@ -106,7 +106,7 @@ def test_a_bad_timestamp_or_partition_is_one_sentence(shell: Shell) -> None:
     assert "there is no such topic" in shell.try_("consume", "nope").err
 
 
-def test_a_bad_line_is_told_and_what_came_before_is_sent(shell: Shell) -> None:
+def test_a_bad_line_is_reported_and_what_came_before_is_sent(shell: Shell) -> None:
     shell("topics", "create", "lines", "--partitions", 1)
     outcome = shell.try_("produce", "lines", "-K", ":", stdin=b"a:1\nb:2\nc\n")
     assert (outcome.code, outcome.err) == (
@@ -139,7 +139,7 @@ def test_a_rate_is_kept_by_the_clock(shell: Shell) -> None:
     assert told["seconds"] >= 0.2
 
 
-def test_a_record_larger_than_the_topic_allows_is_told(shell: Shell) -> None:
+def test_a_record_larger_than_the_topic_allows_is_reported(shell: Shell) -> None:
     shell("topics", "create", "small", "--partitions", 1, "--config", "max.message.bytes=1000")
     outcome = shell.try_("produce", "small", "--count", 1, "--size", 2000)
     assert outcome.code == 2

@@ -5,7 +5,7 @@ from penstock.client.buffer_pool import COUNT_MAX, SPARE_BYTES_MAX, SPARE_BYTES_
 SIZE = SPARE_BYTES_MIN
 
 
-def test_a_buffer_is_given_again_once_nobody_looks_at_it() -> None:
+def test_a_buffer_is_reused_once_no_view_of_it_exists() -> None:
     spares = BufferPool()
     buffer = bytearray(b"x" * SIZE)
     seen = memoryview(buffer)[2:4]

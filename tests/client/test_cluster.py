@@ -28,7 +28,7 @@ def make(brokers: int = 1, **settings: int) -> tuple[FakeCluster, Cluster]:
     return fake, cluster
 
 
-def test_a_mistyped_address_is_told_at_once() -> None:
+def test_a_mistyped_address_is_reported_at_once() -> None:
     fake, _ = make()
     cluster = Cluster([Address("nowhere", 1)], network=fake, clock=fake.clock)
     with pytest.raises(Unreachable, match="cannot reach nowhere:1: connection refused"):
@@ -77,7 +77,7 @@ def test_a_broken_connection_is_made_again() -> None:
     assert list(cluster.refresh(None).topics) == ["orders"]
 
 
-def test_a_leader_of_an_older_epoch_is_not_believed() -> None:
+def test_a_leader_of_an_older_epoch_is_rejected() -> None:
     fake, cluster = make(2)
     fake.move(ORDERS, 2)
     cluster.refresh(["orders"])

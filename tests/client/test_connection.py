@@ -162,7 +162,7 @@ def test_the_highest_version_that_both_have_is_taken() -> None:
     assert conversation.version_for(echo(high=7)) == 7
 
 
-def test_an_api_or_version_that_they_do_not_share_is_told() -> None:
+def test_an_api_or_version_that_they_do_not_share_is_reported() -> None:
     conversation = ready()
     with pytest.raises(NotServed, match="peer does not serve Fetch"):
         conversation.send(echo(Api.FETCH))
@@ -197,7 +197,7 @@ def test_a_length_beyond_the_limit_is_refused_as_soon_as_it_is_there() -> None:
         feed(ready(), b"HTTP/1.1 400 Bad Request\r\n")
 
 
-def test_when_the_connection_ends_nobody_waits_any_more() -> None:
+def test_when_the_connection_ends_all_waiting_requests_fail() -> None:
     conversation = ready()
     call = conversation.send(echo())
     with pytest.raises(RuntimeError, match="not answered yet"):

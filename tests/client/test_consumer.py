@@ -128,7 +128,7 @@ def test_a_position_that_is_gone_is_raised_where_the_reader_wants_that() -> None
         bench.read(1)
 
 
-def test_a_damaged_batch_is_told_with_its_place() -> None:
+def test_a_damaged_batch_is_reported_with_its_place() -> None:
     bench = Bench()
     damaged = bytearray(batch(0, b"abcdef"))
     damaged[-3] ^= 1

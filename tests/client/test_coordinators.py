@@ -114,7 +114,7 @@ def test_a_coordinator_that_is_gone_is_replaced() -> None:
     assert asked(fake, Api.DELETE_GROUPS) == [1]
 
 
-def test_a_refusal_that_no_try_cures_is_told_at_once() -> None:
+def test_a_refusal_that_no_try_cures_is_reported_at_once() -> None:
     fake = FakeCluster()
     coordinate(fake, 1)
     serve(fake, Api.DELETE_GROUPS, deleting({1: [ErrorCode.NON_EMPTY_GROUP]}))
@@ -123,7 +123,7 @@ def test_a_refusal_that_no_try_cures_is_told_at_once() -> None:
     assert fake.clock.now_ms() == 0
 
 
-def test_a_coordinator_that_never_comes_is_told_when_the_time_is_over() -> None:
+def test_a_coordinator_that_never_comes_is_reported_when_the_time_is_over() -> None:
     fake = FakeCluster()
 
     def nobody(request: Any, module: Any, _: int) -> Any:
@@ -188,7 +188,7 @@ def test_a_broker_that_leaves_while_all_are_asked_has_handed_over_what_it_had() 
     assert [(each.group_id, each.coordinator) for each in found] == [("g-1", 1), ("g-2", 1), ("g-3", 3)]
 
 
-def test_brokers_that_keep_leaving_are_told_when_the_time_is_over() -> None:
+def test_brokers_that_keep_leaving_are_reported_when_the_time_is_over() -> None:
     fake = FakeCluster(brokers=2)
 
     def answer(request: Any, module: Any, node_id: int) -> Any:
@@ -284,7 +284,7 @@ def test_members_that_are_no_consumers_keep_their_bytes_to_themselves(old: FakeC
     assert (member.topics, member.assignment) == ((), ())
 
 
-def test_a_consumer_whose_bytes_are_nonsense_is_told(old: FakeCluster) -> None:
+def test_a_consumer_whose_bytes_are_nonsense_is_reported(old: FakeCluster) -> None:
     serve(old, Api.DESCRIBE_GROUPS, describing("Stable", "consumer", ((b"\x00\x00\x00\x00\x00\x09", b""),)))
     with client(old) as cluster, pytest.raises(BrokerRefused, match="member m-0: a list at byte 6 claims 9"):
         describe_group(cluster, "g")

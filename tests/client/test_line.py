@@ -150,7 +150,7 @@ def test_a_name_that_would_end_its_field_is_not_sent(client: LineClient, topic: 
         ((b"k", b"v", b"w"), "value is tuple, expected bytes"),
     ],
 )
-def test_what_is_no_message_is_told_and_the_next_command_has_its_own_reply(
+def test_what_is_no_message_is_reported_and_the_next_command_has_its_own_reply(
     broker: Broker, client: LineClient, message: Any, words: str
 ) -> None:
     topic = f"typed-{next(NUMBERS)}"
@@ -262,7 +262,7 @@ def test_a_message_that_is_none_is_an_error(text: bytes) -> None:
         assert list(messages) == [], "and the stream is over"
 
 
-def test_the_first_refusal_is_told_where_the_connection_ends_with_it() -> None:
+def test_the_first_refusal_is_reported_where_the_connection_ends_with_it() -> None:
     with (
         server(says(b"+OFFSET 0\n-ERR enough; the connection is closed\n")) as client,
         pytest.raises(LineError, match="enough"),

@@ -99,7 +99,7 @@ def test_a_refusal_says_why_and_shows_no_secret(login: ClientLogin, why: str) ->
     assert "planted" not in str(refused.value)
 
 
-def test_a_listener_without_log_ins_is_told() -> None:
+def test_a_listener_without_log_ins_is_reported() -> None:
     with pytest.raises(
         LoginFailed, match=r"^peer does not ask for a log-in; set security.protocol to one without"
     ):

@@ -51,7 +51,7 @@ def dial(address: Address, settings: ClientSettings = PATIENT) -> SocketLink:
     return SocketNetwork(settings, SystemClock()).connect(address)
 
 
-def test_a_port_where_nobody_listens_is_refused() -> None:
+def test_a_connection_to_a_port_without_a_listener_is_refused() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = Address(*server.getsockname())
     with pytest.raises(Unreachable) as refused:
@@ -59,7 +59,7 @@ def test_a_port_where_nobody_listens_is_refused() -> None:
     assert str(refused.value) == f"cannot reach {address}: connection refused"
 
 
-def test_a_name_without_a_host_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_without_a_host_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown(*_: object) -> None:
         raise socket.gaierror(-2, "Name or service not known")
 
@@ -68,12 +68,12 @@ def test_a_name_without_a_host_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         dial(Address("nowhere", 9))
 
 
-def test_a_peer_that_hangs_up_is_told() -> None:
+def test_a_peer_that_hangs_up_is_reported() -> None:
     with listening(lambda _: None) as address, pytest.raises(ConnectionLost, match="was lost"):
         dial(address)
 
 
-def test_a_peer_that_says_nothing_is_told_after_a_while() -> None:
+def test_a_peer_that_says_nothing_is_reported_after_a_while() -> None:
     gone = threading.Event()
 
     def silent(_: socket.socket) -> None:
@@ -85,7 +85,7 @@ def test_a_peer_that_says_nothing_is_told_after_a_while() -> None:
         gone.set()
 
 
-def test_a_peer_that_is_no_broker_is_told() -> None:
+def test_a_peer_that_is_no_broker_is_reported() -> None:
     def http(connection: socket.socket) -> None:
         connection.recv(1000)
         connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")

@@ -199,7 +199,7 @@ def test_a_record_that_no_broker_takes_is_refused_at_once() -> None:
         bench.send(b"x" * 2000)
 
 
-def test_acks_0_waits_for_nobody() -> None:
+def test_acks_0_waits_for_no_replica() -> None:
     bench = Bench(acks=0, is_idempotent=False)
     bench.send(*NUMBERS)
     bench.producer.flush()
@@ -229,7 +229,7 @@ def test_a_topic_that_the_broker_creates_is_waited_for() -> None:
     assert bench.values(TopicPartition("new", 0)) == [b"a"]
 
 
-def test_a_topic_or_partition_that_is_not_there_is_told() -> None:
+def test_a_topic_or_partition_that_is_not_there_is_reported() -> None:
     bench = Bench()
     with pytest.raises(BrokerRefused, match="topic nope: there is no such topic"):
         bench.producer.send("nope", None, b"a")

@@ -177,7 +177,7 @@ def test_a_file_is_overridden_by_the_environment_and_errors_say_where(tmp_path: 
         parse_security(ClientProperties.from_file(str(path)))
 
 
-def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
     with pytest.raises(BadSetting, match=r"cannot read .*none: No such file"):
         ClientProperties.from_file(str(tmp_path / "none"))
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
@@ -267,7 +267,7 @@ def test_a_token_without_a_lifetime_is_fetched_for_each_log_in() -> None:
         (200, ["planted"], LoginFailed, "did not answer with an object"),
     ],
 )
-def test_an_endpoint_that_gives_no_token_is_told(
+def test_an_endpoint_that_gives_no_token_is_reported(
     status: int, reply: Any, error: type[Exception], why: str
 ) -> None:
     with provider(status, reply) as (url, _), pytest.raises(error, match=why) as refused:

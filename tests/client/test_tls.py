@@ -118,13 +118,13 @@ def test_an_expired_certificate_is_not_trusted(authority: Authority, tmp_path: P
             assert f"the certificate of {at(broker)} {why}" in failure(at(broker), authority.settings())
 
 
-def test_a_client_without_tls_is_told_that_the_listener_asks_for_it(broker: Broker) -> None:
+def test_a_client_without_tls_gets_an_error_from_a_listener_with(broker: Broker) -> None:
     assert failure(at(broker), ClientSettings()) == (
         f"{at(broker)} asks for TLS, and this client does not use it; set security.protocol to SSL or SASL_SSL"
     )
 
 
-def test_a_client_with_tls_is_told_that_the_listener_has_none(
+def test_a_client_with_tls_gets_an_error_from_a_listener_without(
     authority: Authority, penstock_broker: Broker
 ) -> None:
     assert failure(at(penstock_broker), authority.settings()) == (
@@ -133,7 +133,7 @@ def test_a_client_with_tls_is_told_that_the_listener_has_none(
     )
 
 
-def test_a_port_without_tls_that_is_no_broker_is_told(authority: Authority) -> None:
+def test_a_port_without_tls_that_is_no_broker_is_reported(authority: Authority) -> None:
     def http(connection: socket.socket) -> None:
         connection.recv(10_000)
         connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
@@ -167,7 +167,7 @@ def test_a_listener_that_asks_for_certificates_gets_the_client_s(authority: Auth
         assert "refuses this client's certificate: unknown ca" in failure(at(broker), wrong)
 
 
-def test_versions_that_they_do_not_share_are_told(authority: Authority) -> None:
+def test_versions_that_they_do_not_share_are_reported(authority: Authority) -> None:
     with tls_broker(authority.store, {"ssl.enabled.protocols": "TLSv1.3"}) as broker:
         older = authority.settings(ssl_enabled_protocols="TLSv1.2")
         assert "has no version of TLS in common with this client, which has TLSv1.2" in failure(
@@ -211,7 +211,7 @@ def _pkcs12(authority: Authority, directory: Path) -> dict[str, str]:
     }
 
 
-def test_a_store_that_cannot_be_used_is_told_without_its_password(
+def test_a_store_that_cannot_be_used_is_reported_without_its_password(
     authority: Authority, tmp_path: Path
 ) -> None:
     missing = authority.settings(ssl_truststore_location=str(tmp_path / "none.pem"))

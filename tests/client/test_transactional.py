@@ -99,7 +99,7 @@ def test_partitions_that_are_not_there_join_nothing(cluster: Cluster) -> None:
     assert refusal.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_timeout_that_the_broker_does_not_allow_is_told(cluster: Cluster) -> None:
+def test_a_timeout_that_the_broker_does_not_allow_is_reported(cluster: Cluster) -> None:
     with pytest.raises(BrokerRefused) as refusal:
         init_transactions(cluster, "patient", 2**31 - 1)
     assert refusal.value.code == ErrorCode.INVALID_TRANSACTION_TIMEOUT

@@ -129,7 +129,7 @@ def test_who_is_of_another_cluster_gets_no_vote_and_is_no_leader(target: Target,
 
 
 @pytest.mark.parametrize("api", QUORUM_REQUESTS, ids=lambda api: api.label)
-def test_who_is_of_a_past_epoch_is_told_the_present_one(target: Target, api: Api) -> None:
+def test_a_request_of_an_earlier_epoch_gets_the_current_one(target: Target, api: Api) -> None:
     leader, epoch = target.quorum()
     reply = target.ask(
         target.controller(), api, cluster_id=target.cluster_id, topics=about_the_log(api), voter_id=-1
@@ -235,7 +235,9 @@ def registration(target: Target, **changes: Any) -> dict[str, Any]:
     ],
     ids=["another cluster", "an id that is taken", "no features"],
 )
-def test_who_may_not_register_is_told_why(target: Target, changes: dict[str, Any], code: ErrorCode) -> None:
+def test_without_the_permission_a_registration_fails_with_the_reason(
+    target: Target, changes: dict[str, Any], code: ErrorCode
+) -> None:
     reply = target.ask(target.controller(), Api.BROKER_REGISTRATION, **registration(target, **changes))
     assert reply.error_code == code
     assert target.seen.driver.brokers() == {1, 2, 3}

@@ -150,7 +150,7 @@ def test_a_cluster_whose_controllers_all_lost_metadata_does_not_start_and_keeps_
         assert not any(strays_of(tmp_path, number) for number in NODES)
 
 
-def test_a_node_alone_that_lost_metadata_does_not_start_until_somebody_decides(
+def test_a_single_node_that_lost_metadata_does_not_start_until_an_operator_decides(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     logs = tmp_path / "data" / "logs"

@@ -65,7 +65,7 @@ def test_a_heartbeat_is_answered_when_all_is_committed_and_not_when_this_node_ha
     assert created.is_settled
 
 
-def test_nobody_is_left_waiting_when_another_leads() -> None:
+def test_waiting_requests_are_answered_when_another_broker_leads() -> None:
     scene = Scene()
     created = scene.controller.submit(r.CreateTopics((r.NewTopic("many", 1, 1),)))
     heard = scene.controller.submit(r.BrokerHeartbeat(2, scene.cluster.image.brokers[2].epoch, scene.end))

@@ -34,7 +34,7 @@ def test_half_is_no_majority() -> None:
     assert failures == []
 
 
-def test_the_only_one_that_is_known_is_believed() -> None:
+def test_the_only_one_that_is_known_is_trusted() -> None:
     node, failures = cluster_id_check(1)
     node.refused(A)
     assert len(failures) == 1

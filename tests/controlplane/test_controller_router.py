@@ -105,7 +105,7 @@ def test_a_refusal_is_final() -> None:
 
 
 @pytest.mark.parametrize("how", ["deposed", "gone"])
-def test_whoever_is_the_controller_next_is_asked_again(how: str) -> None:
+def test_the_next_controller_gets_the_request_again(how: str) -> None:
     """Kafka's brokers do so too: NOT_CONTROLLER and a lost connection are followed by another try."""
     scene = Scene()
     answer = scene.router.submit(r.AllocateProducerIds(1, 1))
@@ -242,7 +242,7 @@ def test_only_the_controllers_own_process_fences_a_broker() -> None:
     assert not scene.peers.asked
 
 
-def test_a_node_that_stops_tells_whoever_waits() -> None:
+def test_a_node_that_stops_fails_waiting_requests() -> None:
     scene = Scene()
     answer = scene.router.submit(TOPIC)
     scene.router.close()

@@ -234,7 +234,7 @@ def test_every_kind_is_said_but_what_a_controller_tells_itself() -> None:
     ],
     ids=lambda each: type(each).__name__,
 )
-def test_one_who_is_not_the_controller_is_understood(request_: Any) -> None:
+def test_a_reply_of_not_controller_is_parsed(request_: Any) -> None:
     """Wherever a response has its errors: so that the question is put to the other one."""
     there = cluster()
     there.port.refusal = KafkaError("the controller is elsewhere", ErrorCode.NOT_CONTROLLER)

@@ -157,7 +157,7 @@ def test_a_leader_that_stops_hands_over_and_leaves_nobody_waiting() -> None:
 
 
 @pytest.mark.parametrize("operation", ["write", "sync"])
-def test_who_waits_for_a_quorum_whose_disk_fails_is_told(operation: str) -> None:
+def test_requests_fail_when_the_quorums_disk_fails(operation: str) -> None:
     disk = FaultyDisk(MemoryDisk())
     bench = Bench(disk).start()
     quorum, epoch = bench.quorum, bench.quorum.epoch
@@ -250,7 +250,7 @@ def test_a_voter_that_comes_back_elsewhere_tells_the_leader() -> None:
     assert Api.UPDATE_RAFT_VOTER in {request.api for _, _, request in quorums.network.asked}
 
 
-def test_a_voter_that_nobody_finds_where_it_is_said_to_be_is_not_added() -> None:
+def test_a_voter_that_does_not_answer_at_its_address_is_not_added() -> None:
     quorums = Quorums((1,), ALONE)
     quorums.wait_for_leader()
     quorums.start(2, replace(ALONE, is_standalone=False, bootstrap=voter(1).endpoints))
@@ -336,7 +336,7 @@ REPLY = FetchReply(5, ErrorCode.NONE, LeaderHint(2, 2))
     ],
     ids=["reply", "refusal", "failure", "nobody there"],
 )
-def test_whoever_asks_is_told_once(answer: Any, told: Message) -> None:
+def test_each_request_is_answered_once(answer: Any, told: Message) -> None:
     peers = OnePeer(answer)
     heard: list[Message] = []
     PeerTransport(peers, "c", RaftConfig(), LISTENER)(Outbound(PEER, FETCH), heard.append)

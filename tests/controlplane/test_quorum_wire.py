@@ -236,7 +236,7 @@ def test_a_fetch_is_answered_when_the_quorum_does() -> None:
 
 
 @pytest.mark.parametrize("wanted", [-1, 2**31 - 1])
-def test_nobody_is_given_more_than_a_piece_at_once(wanted: int) -> None:
+def test_no_client_gets_more_than_a_piece_at_once(wanted: int) -> None:
     bounded = {-1: 0, 2**31 - 1: PIECE_BYTES_MAX}[wanted]
     (fetch,), _ = over_the_wire(FETCH._replace(bytes_max=wanted), None)
     assert isinstance(fetch, Fetch)

@@ -73,7 +73,7 @@ def test_joining_again_with_other_topics_is_a_change_of_the_subscription(door: D
     assert door.join("bob", "orders") == {"orders": [0, 1, 2]}
 
 
-def test_a_member_for_whom_nothing_is_left_is_told_so(door: Door) -> None:
+def test_a_member_without_partitions_gets_an_empty_assignment(door: Door) -> None:
     for name in ("alice", "bob", "charlie"):
         door.join(name)
     assert door.join("dora") == {"orders": []}
@@ -225,7 +225,7 @@ def test_a_call_that_waits_ends_when_its_partition_is_taken_away(door: Door) -> 
     assert [each.value for each in keeping.result().records] == [b"mine"]
 
 
-def test_a_group_without_members_is_read_and_committed_by_anybody(door: Door) -> None:
+def test_any_client_reads_and_commits_a_group_without_members(door: Door) -> None:
     door.node.create_topic("orders", 3)
     door.write(1, b"a", b"b")
     assert door.values(None, 1) == [b"a", b"b"]
@@ -252,7 +252,7 @@ def test_partitions_that_are_added_are_read_without_delay(door: Door) -> None:
     assert door.join("alice") == {"orders": [0, 1, 2, 3]}
 
 
-def test_a_topic_that_is_deleted_while_somebody_waits_is_told_as_gone(door: Door) -> None:
+def test_a_topic_that_is_deleted_while_somebody_waits_is_reported_as_gone(door: Door) -> None:
     door.join("alice")
     call = door.consuming("alice", 0, wait_ms=20_000)
     door.world.advance(100)
@@ -291,7 +291,7 @@ def test_who_says_its_name_commits_only_what_it_has(door: Door) -> None:
     assert (conflict.reason, conflict.assignments) == ("not_assigned", {"orders": [0, 2]})
 
 
-def test_what_nobody_has_read_cannot_be_committed(door: Door) -> None:
+def test_offsets_that_were_not_read_cannot_be_committed(door: Door) -> None:
     door.join("alice")
     door.write(0, b"a")
     door.commit(0, 1)

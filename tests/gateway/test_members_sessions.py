@@ -131,7 +131,7 @@ def test_time_alone_writes_nothing(door: Door) -> None:
     assert door.has() == {"alice": [0, 2], "bob": [1]}
 
 
-def test_after_a_restart_nobody_has_to_join_again(door: Door) -> None:
+def test_after_a_restart_no_member_has_to_join_again(door: Door) -> None:
     door.join("alice")
     door.join("bob", session_ms=10 * MINUTE_MS)
     door.write(1, b"a")
@@ -270,7 +270,7 @@ def test_a_call_while_the_coordinator_is_read_anew_waits_for_it(door: Door) -> N
     assert door.values("alice", 0) == [b"a"]
 
 
-def test_who_is_taken_out_while_it_waits_is_told_so(door: Door) -> None:
+def test_a_member_that_is_removed_while_it_waits_gets_an_error(door: Door) -> None:
     door.join("alice")
     door.join("bob")
     call = door.consuming("alice", 0, wait_ms=30_000)
@@ -281,7 +281,7 @@ def test_who_is_taken_out_while_it_waits_is_told_so(door: Door) -> None:
     assert door.conflict(call).reason == "unknown_member"
 
 
-def test_when_the_door_closes_nobody_is_spoken_for_any_more(door: Door) -> None:
+def test_when_the_door_closes_members_heartbeats_stop(door: Door) -> None:
     door.join("alice")
     door.members.stop()
     door.world.advance(46_000)

@@ -292,7 +292,7 @@ def everything(cluster: Cluster) -> dict[Api, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("api", brokers.HANDLERS)
-def test_one_who_is_not_the_controller_says_so(three: Cluster, api: Api) -> None:
+def test_a_node_that_is_not_the_controller_replies_not_controller(three: Cluster, api: Api) -> None:
     three.port.refusal = KafkaError("elsewhere", ErrorCode.NOT_CONTROLLER)
     for version in versions(api):
         reply = call(three, api, version, **everything(three)[api])

@@ -307,7 +307,7 @@ def test_who_owns_a_partition_is_known() -> None:
     assert found.offset == 3
 
 
-def test_unknown_members_and_stale_generations_are_told_so() -> None:
+def test_unknown_members_and_stale_generations_get_errors() -> None:
     scene = Groups()
     one = scene.member()
     gather(one)

@@ -75,7 +75,7 @@ def quorum(cluster: Cluster, topic: str = "__cluster_metadata", partition: int =
     return cluster.call(Api.DESCRIBE_QUORUM, version, topics=topics)
 
 
-def test_the_quorum_is_told_with_how_far_everyone_is(cluster: Cluster) -> None:
+def test_the_quorum_is_reported_with_how_far_everyone_is(cluster: Cluster) -> None:
     """KIP-595, KIP-836, KIP-853."""
     here, there = UUID(int=7), UUID(int=8)
     cluster.quorum.description = QuorumDescription(

@@ -51,7 +51,7 @@ def settings_of(cluster: Cluster, topic: str = "t") -> dict[str, str]:
 # Shown.
 
 
-def test_a_topics_settings_are_told_with_who_set_them(cluster: Cluster) -> None:
+def test_a_topics_settings_are_reported_with_who_set_them(cluster: Cluster) -> None:
     cluster.create("t", retention_ms="10")
     cluster.set_all_brokers(log_retention_ms="30")
     told = described(cluster, TOPIC, "t", include_synonyms=True, include_documentation=True)
@@ -72,13 +72,13 @@ def test_a_topics_settings_are_told_with_who_set_them(cluster: Cluster) -> None:
     assert by_name["cleanup.policy"].config_source == Source.DEFAULT
 
 
-def test_synonyms_and_documentation_are_told_on_request_only(cluster: Cluster) -> None:
+def test_synonyms_and_documentation_are_reported_on_request_only(cluster: Cluster) -> None:
     cluster.create("t")
     told = described(cluster, TOPIC, "t")
     assert all(each.synonyms == () and each.documentation is None for each in told.configs)
 
 
-def test_settings_that_are_named_are_told_alone_and_an_empty_list_names_all(cluster: Cluster) -> None:
+def test_settings_that_are_named_are_reported_alone_and_an_empty_list_names_all(cluster: Cluster) -> None:
     """KAFKA-10219: an empty list of keys means all of them."""
     cluster.create("t")
     assert [each.name for each in described(cluster, TOPIC, "t", "retention.ms", "nonsense").configs] == [
@@ -137,7 +137,7 @@ def test_a_resource_is_described_once_however_often_it_is_asked_for(cluster: Clu
     assert [len(each.configs) > 1 for each in told] == [True, False]
 
 
-def test_who_may_not_see_settings_is_told_so_and_no_more(cluster: Cluster) -> None:
+def test_without_the_permission_settings_are_hidden(cluster: Cluster) -> None:
     cluster.create("t")
     cluster.deny(Operation.DESCRIBE_CONFIGS, AclResourceType.TOPIC)
     cluster.deny(Operation.DESCRIBE_CONFIGS, AclResourceType.CLUSTER)
@@ -258,7 +258,7 @@ def test_a_whole_with_a_null_or_a_name_twice_is_refused(cluster: Cluster) -> Non
         ("__cluster_metadata", ErrorCode.unknown_topic_or_partition),
     ],
 )
-def test_what_cannot_be_a_topic_is_told_from_what_is_not_there(
+def test_what_cannot_be_a_topic_is_distinguished_from_what_is_not_there(
     name: str, code: ErrorCode, cluster: Cluster
 ) -> None:
     """ControllerConfigurationValidator, after the settings themselves were looked at."""

@@ -83,7 +83,7 @@ def test_members_go_on_after_a_restart(power_cut: bool) -> None:
     assert (assigned.topic_name, list(assigned.partitions)) == ("t", [0, 1, 2, 3])
 
 
-def test_stale_epochs_are_told_to_those_who_know_of_them() -> None:
+def test_stale_epochs_are_errors_in_versions_that_have_them() -> None:
     scene = Groups()
     epoch = join(scene, "one").member_epoch
     assert beat(scene, "one", epoch + 1).error_code.value == 110  # FENCED_MEMBER_EPOCH

@@ -84,7 +84,7 @@ def test_what_comes_next_is_written_all_the_same(node: StillNode) -> None:
     assert produce(node, 0) is NONE, "a retry"
 
 
-def test_what_is_wrong_whoever_leads_is_told_as_it_is(node: StillNode) -> None:
+def test_what_is_wrong_whoever_leads_is_reported_as_it_is(node: StillNode) -> None:
     lose_touch(node)
     client = node.client()
     broken = bytearray(build_batch([(None, b"x", START_MS)]))
@@ -185,7 +185,7 @@ def test_a_held_commit_of_a_static_member_that_joined_elsewhere_is_not_refused_f
     assert scene.committed() == 6
 
 
-def test_a_member_that_has_to_join_again_is_told_so() -> None:
+def test_a_member_that_has_to_join_again_gets_rebalance_in_progress() -> None:
     """No controller may be there for long, and members come and go meanwhile."""
     scene = Groups()
     known = member(scene)

@@ -240,7 +240,9 @@ def test_it_is_answered_in_time_where_the_controller_takes_a_while(
 @pytest.mark.parametrize(
     ("api", "version"), EVERY_VERSION, ids=lambda each: str(getattr(each, "label", each))
 )
-def test_who_may_do_nothing_is_told_so_and_changes_nothing(api: Api, version: int, cluster: Cluster) -> None:
+def test_a_client_without_permissions_gets_an_error_and_changes_nothing(
+    api: Api, version: int, cluster: Cluster
+) -> None:
     cluster.create("t", (1,), (1,))
     before = cluster.image
     for operation in Operation:

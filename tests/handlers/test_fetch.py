@@ -106,7 +106,7 @@ def test_an_epoch_that_the_log_does_not_know_is_out_of_range(
     assert (result.high_watermark, size(result)) == (-1, 0)
 
 
-def test_a_reader_is_told_where_its_log_and_this_one_part(node: StillNode) -> None:
+def test_a_reader_gets_the_offset_where_its_log_diverges(node: StillNode) -> None:
     """KIP-595: at once, without records, and before its offset is looked at."""
     produce(node, 0, b"a", b"b")
     partition = node.node.context.replicas.find("orders", 0)
@@ -165,7 +165,7 @@ def test_a_long_poll_does_not_outlive_its_client(node: StillNode) -> None:
     assert client.connection.session.state.fetch is None
 
 
-def test_a_long_poll_on_a_topic_that_is_deleted_is_told(node: StillNode) -> None:
+def test_a_long_poll_on_a_topic_that_is_deleted_is_answered(node: StillNode) -> None:
     client, admin = node.client(), node.client()
     ask(client, (0, 0), max_wait_ms=60_000)
     admin.call(Api.DELETE_TOPICS, 5, topic_names=("orders",), timeout=timedelta(seconds=5))
@@ -183,7 +183,7 @@ def test_a_long_poll_on_a_topic_that_is_deleted_is_told(node: StillNode) -> None
         (0, 0, {"topic": bytes(15) + b"\xff", "version": 13}, ErrorCode.UNKNOWN_TOPIC_ID),
     ],
 )
-def test_an_error_is_told_at_once(
+def test_an_error_is_reported_at_once(
     node: StillNode, partition: int, offset: int, options: dict[str, Any], code: ErrorCode
 ) -> None:
     produce(node, 0, b"x")

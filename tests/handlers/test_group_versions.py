@@ -152,7 +152,9 @@ def test_it_is_answered_in_every_version(api: Api, version: int) -> None:
 
 
 @EVERY_VERSION
-def test_who_may_do_nothing_is_told_so(api: Api, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_without_permissions_gets_an_error(
+    api: Api, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     scene, member = scene_with_groups()
     asked = REQUESTS[api](scene, member, version)
     for name in ("authorize", "permits"):

@@ -94,7 +94,7 @@ def logs() -> Logs:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_both_ends_are_told_in_every_version(logs: Logs, version: int) -> None:
+def test_both_ends_are_reported_in_every_version(logs: Logs, version: int) -> None:
     knows_epochs = version >= 4
     assert ask(logs, EARLIEST, version=version) == (-1, 0, 0 if knows_epochs else -1)
     assert ask(logs, LATEST, version=version) == (-1, 7, 2 if knows_epochs else -1)
@@ -158,7 +158,7 @@ def test_an_empty_log_begins_where_it_ends_and_has_no_times() -> None:
     assert ask(logs, 0) == (-1, -1, -1)
 
 
-def test_consumers_are_told_of_nothing_above_the_high_watermark(logs: Logs) -> None:
+def test_consumers_get_nothing_above_the_high_watermark(logs: Logs) -> None:
     partition = logs.find("orders", 0)
     append(partition, T + 200, T + 300, is_visible=False)
     assert ask(logs, LATEST) == (-1, 7, 2)
@@ -167,7 +167,7 @@ def test_consumers_are_told_of_nothing_above_the_high_watermark(logs: Logs) -> N
     assert ask(logs, T + 55) == (T + 90, 4, 2)
 
 
-def test_replicas_are_told_of_everything_up_to_the_log_end(logs: Logs) -> None:
+def test_replicas_get_everything_up_to_the_log_end(logs: Logs) -> None:
     partition = logs.find("orders", 0)
     append(partition, T + 200, T + 300, is_visible=False)
     for replica in (3, -2):
@@ -236,12 +236,12 @@ def test_a_partition_named_twice_is_refused_once(logs: Logs) -> None:
     ]
 
 
-def test_who_may_not_describe_a_topic_is_told_nothing(logs: Logs) -> None:
+def test_without_describe_a_topic_is_hidden(logs: Logs) -> None:
     for topic in ("orders", "nope"):
         assert refusal(logs, LATEST, topic, kind=Denying) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
-def test_a_disk_that_fails_is_told_and_the_others_are_answered(logs: Logs) -> None:
+def test_a_disk_that_fails_is_reported_and_the_others_are_answered(logs: Logs) -> None:
     append(logs.make("orders", 1), T)
     logs.disk.fail("read", path="*orders-0*.log")
     broken, whole = ask_all(logs, ("orders", 0, T + 50), ("orders", 1, T))
@@ -276,7 +276,7 @@ def test_a_request_for_many_partitions_lets_others_have_their_turn() -> None:
     assert [topic.partitions[0].timestamp for topic in answer.value.topics] == [T + n for n in range(count)]
 
 
-def test_the_ends_of_many_partitions_are_told_at_once() -> None:
+def test_the_ends_of_many_partitions_are_reported_at_once() -> None:
     logs = Logs()
     logs.make("orders")
     wanted = [("orders", number, LATEST) for number in range(1000)]
@@ -348,7 +348,7 @@ def test_an_epoch_from_before_the_log_ended_where_the_log_begins() -> None:
     assert end_of(logs, 2) == (ErrorCode.NONE, 2, 1)
 
 
-def test_epochs_are_not_told_to_who_is_wrong_about_the_leader(logs: Logs) -> None:
+def test_epochs_are_returned_only_for_the_right_leader_epoch(logs: Logs) -> None:
     assert end_of(logs, 0, current=1) == (ErrorCode.FENCED_LEADER_EPOCH, -1, -1)
     assert end_of(logs, 0, current=3) == (ErrorCode.UNKNOWN_LEADER_EPOCH, -1, -1)
     assert end_of(logs, 0, current=2) == (ErrorCode.NONE, 0, 3)

@@ -173,7 +173,7 @@ def sizes(reply: Any) -> dict[tuple[str, int], tuple[int, int]]:
 
 
 @pytest.mark.parametrize("version", versions_of(Api.DESCRIBE_LOG_DIRS))
-def test_all_logs_are_told_with_size_and_lag(logs: Logs, version: int) -> None:
+def test_all_logs_are_reported_with_size_and_lag(logs: Logs, version: int) -> None:
     logs.make("orders", 1)
     reply = describe_dirs(logs, None, version=version)
     size = logs.find("orders", 0).log.size_bytes
@@ -190,7 +190,7 @@ def test_all_logs_are_told_with_size_and_lag(logs: Logs, version: int) -> None:
         assert not result.is_cordoned
 
 
-def test_only_the_logs_asked_for_are_told(logs: Logs) -> None:
+def test_only_the_logs_asked_for_are_reported(logs: Logs) -> None:
     logs.make("orders", 1)
     logs.make("other")
     assert list(sizes(describe_dirs(logs, {"orders": (1, 7, 1), "nope": (0,)}))) == [("orders", 1)]
@@ -203,14 +203,14 @@ def test_a_log_that_no_replica_uses_has_no_lag(logs: Logs) -> None:
     assert sizes(describe_dirs(logs, None))["stray", 0] == (0, -1)
 
 
-def test_a_directory_that_cannot_be_looked_at_is_told_as_such(logs: Logs) -> None:
+def test_a_directory_that_cannot_be_looked_at_is_reported_as_such(logs: Logs) -> None:
     logs.disk.fail("usage")
     (result,) = describe_dirs(logs, None).results
     assert result.error_code.value == ErrorCode.KAFKA_STORAGE_ERROR
     assert (result.topics, result.total_bytes, result.usable_bytes) == ((), -1, -1)
 
 
-def test_who_may_not_describe_the_cluster_is_told_of_no_directory(logs: Logs) -> None:
+def test_without_describe_of_the_cluster_directories_are_hidden(logs: Logs) -> None:
     for version in versions_of(Api.DESCRIBE_LOG_DIRS):
         reply = describe_dirs(logs, None, version=version, kind=Denying)
         assert reply.results == ()
@@ -242,7 +242,7 @@ def state(found: Any) -> tuple[int, ...]:
     )
 
 
-def test_every_producer_is_told_with_its_open_transaction(logs: Logs) -> None:
+def test_every_producer_is_reported_with_its_open_transaction(logs: Logs) -> None:
     partition = logs.find("orders", 0)
     append(partition, T + 1, T + 2, producer=(7, 3, 0))
     append(partition, T + 5, producer=(7, 3, 2))
@@ -259,7 +259,7 @@ def test_every_producer_is_told_with_its_open_transaction(logs: Logs) -> None:
     assert state(found.active_producers[0]) == (5, 0, 1, T, 8, -1)
 
 
-def test_producers_of_partitions_that_are_not_led_here_are_not_told(logs: Logs) -> None:
+def test_producers_of_partitions_that_are_not_led_here_are_left_out(logs: Logs) -> None:
     found = producers(logs, ("orders", 0), ("nope", 0), ("elsewhere", 0))
     assert [each.error_code.value for each in found] == [
         ErrorCode.NONE,

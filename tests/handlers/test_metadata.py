@@ -78,7 +78,7 @@ def test_ids_in_requests_are_refused_before_version_12(version: int, cluster: Cl
 # Where they are.
 
 
-def test_partitions_are_told_with_their_leaders_epochs_and_replicas(three: Cluster) -> None:
+def test_partitions_are_reported_with_their_leaders_epochs_and_replicas(three: Cluster) -> None:
     three.create("t", (1, 2, 3), (3, 2, 1))
     three.create("lost", (3,))
     three.fence(3)
@@ -105,7 +105,7 @@ def test_version_0_leaves_out_replicas_that_are_not_alive(three: Cluster) -> Non
 @pytest.mark.parametrize(
     ("version", "code"), [(5, ErrorCode.leader_not_available), (6, ErrorCode.listener_not_found)]
 )
-def test_a_leader_without_the_clients_listener_is_told_apart_from_version_6_on(
+def test_a_leader_without_the_clients_listener_is_distinguished_from_version_6_on(
     version: int, code: ErrorCode
 ) -> None:
     cluster = Cluster(brokers=(1,))
@@ -130,7 +130,7 @@ def test_a_replica_in_a_failed_directory_is_offline(three: Cluster) -> None:
     assert partition.offline_replicas == (2,)
 
 
-def test_brokers_are_told_as_the_client_reaches_them(three: Cluster) -> None:
+def test_brokers_have_the_addresses_of_the_clients_listener(three: Cluster) -> None:
     """This node by the address that was dialled, unless advertised.listeners says otherwise."""
     three.fence(3)
     reply = ask_for(three)
@@ -265,7 +265,7 @@ def test_to_create_one_must_be_allowed_on_the_cluster_or_on_the_topic(cluster: C
     assert mine.error_code is ErrorCode.none
 
 
-def test_authorized_operations_are_told_on_request(cluster: Cluster) -> None:
+def test_authorized_operations_are_reported_on_request(cluster: Cluster) -> None:
     """KIP-430: a bit for each operation."""
     cluster.create("t")
     cluster.deny(Operation.DELETE, AclResourceType.TOPIC, "t")

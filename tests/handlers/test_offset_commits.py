@@ -106,7 +106,7 @@ def test_topics_may_be_named_by_id() -> None:
 
 
 @pytest.mark.parametrize("version", range(2, 10))
-def test_all_that_a_group_has_is_told(version: int) -> None:
+def test_all_that_a_group_has_is_reported(version: int) -> None:
     scene = Groups()
     for partition in (0, 2):
         assert scene.commit(partition=partition) == 0
@@ -227,7 +227,7 @@ def test_offsets_of_topics_that_a_member_is_subscribed_to_stay() -> None:
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_groups_are_deleted_with_their_offsets_where_nobody_is_in_them(version: int) -> None:
+def test_empty_groups_are_deleted_with_their_offsets(version: int) -> None:
     scene = Groups()
     gather(scene.member("busy"))
     assert scene.commit("idle") == 0
@@ -251,7 +251,7 @@ def test_a_group_that_is_not_there_is_dead(version: int) -> None:
     assert described.error_code.value == (69 if version >= 6 else 0)
 
 
-def test_what_a_client_may_do_with_a_group_is_told_where_it_asks() -> None:
+def test_what_a_client_may_do_with_a_group_is_reported_where_it_asks() -> None:
     scene = Groups()
     assert scene.commit() == 0
     for asks, bits in ((True, sum(1 << each for each in (3, 6, 8, 10, 11))), (False, -(2**31))):
@@ -275,7 +275,7 @@ def test_groups_are_listed_by_state_and_type() -> None:
     assert listed(states_filter=["no state"]) == []
 
 
-def test_offsets_expire_when_nobody_wants_them_any_more() -> None:
+def test_offsets_expire_when_no_member_is_subscribed() -> None:
     scene = Groups({"offsets.retention.minutes": "60"})
     member = scene.member("busy", session_ms=60_000)
     gather(member)

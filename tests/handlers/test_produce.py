@@ -134,7 +134,7 @@ def test_transactions_are_refused_until_there_is_a_coordinator(node: StillNode) 
     assert result(client.wait()).error_code.value == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
-def test_log_append_time_is_told() -> None:
+def test_log_append_time_is_reported() -> None:
     node = StillNode()
     node.create_topic("stamped", message_timestamp_type="LogAppendTime")
     client = node.client()
@@ -198,14 +198,14 @@ def test_the_remembered_beginning_of_requests_changes_nothing(node: StillNode) -
     assert offsets == [0, 0, 1, 1, 2, 2]
 
 
-def test_a_slow_disk_is_told_in_time(node: StillNode) -> None:
+def test_a_slow_disk_is_reported_in_time(node: StillNode) -> None:
     node.world.beside_ms = 5000
     client = node.client()
     send(client, (0, batch(b"x")), timeout_ms=300)
     assert result(client.wait()).error_code.value == ErrorCode.REQUEST_TIMED_OUT
 
 
-def test_who_waits_when_the_topic_is_deleted_is_told(node: StillNode) -> None:
+def test_waiting_requests_fail_when_the_topic_is_deleted(node: StillNode) -> None:
     node.world.beside_ms = 300
     client, admin = node.client(), node.client()
     send(client, (0, batch(b"x")), timeout_ms=60_000)

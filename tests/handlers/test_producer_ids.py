@@ -68,7 +68,7 @@ def test_the_next_block_is_there_before_the_last_one_is_used_up() -> None:
     assert len(blocks.asked) == 2
 
 
-def test_who_waits_when_the_controller_refuses_is_told_and_the_next_one_asks_again() -> None:
+def test_waiting_requests_fail_when_the_controller_refuses_and_the_next_one_asks_again() -> None:
     blocks = Blocks(size=10)
     ids = ProducerIds(blocks, 1, lambda: 7)
     waiting = [ids.take(), ids.take()]
@@ -80,7 +80,7 @@ def test_who_waits_when_the_controller_refuses_is_told_and_the_next_one_asks_aga
     assert later.value == 0
 
 
-def test_a_refused_prefetch_costs_nobody_anything() -> None:
+def test_a_refused_prefetch_has_no_effect() -> None:
     blocks = Blocks(size=10)
     ids = ProducerIds(blocks, 1, lambda: 7)
     ids.take()

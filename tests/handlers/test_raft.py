@@ -221,7 +221,7 @@ def test_no_other_partition_is_fetched_from_a_controller(
     assert controller.quorum.received == []
 
 
-def test_nobody_waits_for_less_than_nothing(controller: Cluster) -> None:
+def test_negative_waits_are_zero(controller: Cluster) -> None:
     ((_, (result,)),) = fetch(controller, 18, METADATA_TOPIC_ID, wait_ms=-1).topics
     assert result.error_code == Code.INVALID_REQUEST
     assert controller.quorum.received == []
@@ -309,7 +309,7 @@ def test_a_voter_is_removed(controller: Cluster) -> None:
     assert controller.quorum.received == [RemoveVoter(-1, ReplicaKey(4, DIRECTORY), 2000)]
 
 
-def test_a_controller_that_does_not_lead_says_who_does(controller: Cluster) -> None:
+def test_a_controller_that_does_not_lead_replies_with_the_leader(controller: Cluster) -> None:
     answering(controller, VoterChangeReply(0, Code.NOT_LEADER_OR_FOLLOWER, HINT))
     reply = add(controller)
     assert (reply.error_code, reply.error_message) == (

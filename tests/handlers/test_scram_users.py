@@ -68,7 +68,7 @@ def test_unknown_and_repeated_users_have_kafkas_codes_and_words(cluster: Cluster
     assert alter(cluster, upsertion("carol", 9))["carol"][0] is ErrorCode.unsupported_sasl_mechanism
 
 
-def test_nobody_without_the_permission_sees_or_changes_users(cluster: Cluster) -> None:
+def test_users_are_described_and_changed_only_with_the_permission(cluster: Cluster) -> None:
     alter(cluster, upsertion("alice"))
     cluster.deny(Operation.ALTER, AclResourceType.CLUSTER)
     cluster.deny(Operation.DESCRIBE, AclResourceType.CLUSTER)

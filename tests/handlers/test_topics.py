@@ -37,7 +37,7 @@ def codes(results: Any) -> list[ErrorCode]:
 # Created.
 
 
-def test_a_created_topic_is_told_with_id_partitions_and_settings(cluster: Cluster) -> None:
+def test_a_created_topic_is_reported_with_id_partitions_and_settings(cluster: Cluster) -> None:
     """KIP-525: the settings of a new topic, those that were asked for and the defaults."""
     cluster.set_all_brokers(log_retention_ms="77")
     asked = {"name": "t", "num_partitions": 3, "configs": [{"name": "segment.bytes", "value": "2000"}]}

@@ -570,7 +570,7 @@ def test_a_marker_that_comes_too_late_is_refused(node: StillNode) -> None:
 
 
 @pytest.mark.parametrize("is_short", [True, False])
-def test_an_id_that_nobody_uses_is_forgotten(is_short: bool) -> None:
+def test_an_unused_id_is_forgotten(is_short: bool) -> None:
     """Looked for every hour; a week is the default."""
     node = StillNode(settings={**FEW, "transactional.id.expiration.ms": "1000000"} if is_short else FEW)
     node.create_topic("orders")
@@ -652,7 +652,7 @@ class Denying(Context):
 
 
 @pytest.mark.parametrize("version", [0, 99])
-def test_who_may_do_nothing_is_told_so_and_changes_nothing(version: int) -> None:
+def test_a_client_without_permissions_gets_an_error_and_changes_nothing(version: int) -> None:
     """In the first and in the last version of each API."""
     node = StillNode(settings=FEW)
     node.create_topic("orders", 3)

@@ -232,7 +232,7 @@ def test_a_voter_canvasses_before_it_raises_the_epoch() -> None:
     assert bench.disk == ElectionState(4)
 
 
-def test_pre_votes_bind_nobody() -> None:
+def test_pre_votes_are_not_binding() -> None:
     """KIP-996: granted pre-votes are not persisted, and any number may be given."""
     bench = Bench(election=ElectionState(4))
     answers = [bench.ask(vote(each, epoch=4, pre_vote=True)) for each in (2, 3, 2)]
@@ -495,7 +495,7 @@ def test_a_follower_whose_leader_leads_no_more_does_not_wait() -> None:
     assert bench.role is RoleName.PROSPECTIVE
 
 
-def test_two_leaders_of_one_epoch_are_not_believed() -> None:
+def test_two_leaders_of_one_epoch_are_rejected() -> None:
     """Raft 5.2: there is at most one, so the second message is wrong."""
     bench = Bench()
     bench.become_follower(leader_id=2, epoch=1)

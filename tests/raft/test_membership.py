@@ -257,7 +257,7 @@ def test_a_change_that_is_not_committed_in_time_is_answered_so() -> None:
     assert bench.node.voters == voter_set(1, 2)
 
 
-def test_a_leader_that_steps_down_says_so_to_who_waits() -> None:
+def test_a_leader_that_steps_down_fails_waiting_requests() -> None:
     bench = leader()
     change(bench, RemoveVoter(0, key(3), 1000))
     replies = bench.become_follower(leader_id=2, epoch=9).replies

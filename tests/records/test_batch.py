@@ -206,7 +206,7 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize(("payload", "count", "message"), MALFORMED.values(), ids=MALFORMED)
-def test_a_malformed_record_is_told_by_what_is_wrong_with_it(
+def test_a_malformed_record_is_reported_by_what_is_wrong_with_it(
     payload: bytes, count: int, message: str
 ) -> None:
     """DefaultRecord.readFrom refuses most of these, and the batch's iterator those of the count."""

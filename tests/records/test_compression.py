@@ -115,7 +115,7 @@ def test_garbage_is_corrupt(codec: Codec) -> None:
             decompress(codec, garbage, LIMIT)
 
 
-def test_a_snappy_block_that_claims_more_than_it_can_hold_is_not_believed() -> None:
+def test_a_snappy_block_that_claims_more_than_it_can_hold_is_rejected() -> None:
     claim = b"\xff\xff\xff\x7f" + b"\x00a"  # 256 MB in six bytes
     with pytest.raises(CorruptBatch, match="beyond what they can hold"):
         decompress(Codec.SNAPPY, claim, 1 << 30)

@@ -159,7 +159,7 @@ def test_each_fault_has_its_code_and_names_what_was_found(fault: tuple[str, Spoi
     assert error.record_errors == []
 
 
-def test_of_two_faults_the_one_that_kafka_finds_first_is_told() -> None:
+def test_of_two_faults_the_one_that_kafka_finds_first_is_reported() -> None:
     overwrites = {("count", "count and range")}  # two values of one field
     for first, second in pairwise(FAULTS):
         if (first[0], second[0]) not in overwrites:

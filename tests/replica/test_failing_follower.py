@@ -192,7 +192,7 @@ def test_too_few_in_sync_is_said_at_once() -> None:
     assert waiting.answers == [ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND], "long before its time is up"
 
 
-def test_a_short_lack_of_replicas_refuses_nobody() -> None:
+def test_a_short_lack_of_replicas_rejects_no_request() -> None:
     led = Led(min_isr=2)
     led.fetch(2)
     led.fetch(3)

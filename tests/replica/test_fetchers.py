@@ -260,7 +260,7 @@ def test_a_busy_leader_is_not_asked_twice_at_once() -> None:
     assert scene.leader.in_flight_max == 1
 
 
-def test_a_partition_that_always_fails_makes_nobody_give_up() -> None:
+def test_a_partition_that_always_fails_does_not_stop_the_others() -> None:
     scene = Scene()
     scene.both("orders", 0)
     bad, _ = scene.both("orders", 1)
@@ -554,7 +554,7 @@ def test_a_log_without_epochs_goes_back_to_its_high_watermark() -> None:
     scene.caught_up(led, partition)
 
 
-def test_an_unclean_leader_takes_committed_records_away_and_that_is_told(
+def test_an_unclean_leader_takes_committed_records_away_and_that_is_reported(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     scene = Scene()
@@ -651,7 +651,7 @@ def test_a_follower_that_is_ahead_of_a_leader_with_an_empty_log_is_emptied() -> 
 # -- syncing ---------------------------------------------------------------------------------------------
 
 
-def test_with_durability_always_the_leader_is_told_only_of_what_is_on_disk() -> None:
+def test_with_durability_always_fetches_cover_only_what_is_on_disk() -> None:
     scene = Scene(durability=Durability.ALWAYS)
     led, partition = scene.both()
     for number in range(20):

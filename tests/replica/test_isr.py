@@ -372,7 +372,7 @@ def test_a_setting_says_how_long_a_follower_may_be_behind() -> None:
     assert replicas.isr_changes.lag_ms_max == 1234
 
 
-def test_whoever_leads_no_more_asks_for_nothing() -> None:
+def test_a_former_leader_asks_for_nothing() -> None:
     led = Led()
     led.partition.follow(2, 4, GONE)
     led.world.advance(5 * LAG_MS)
@@ -494,7 +494,7 @@ def test_acks_all_with_too_few_in_sync_is_refused() -> None:
     assert caught.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
 
 
-def test_who_has_too_little_behind_it_by_the_time_it_is_synced_is_told_so() -> None:
+def test_a_batch_with_too_few_replicas_when_it_is_synced_gets_an_error() -> None:
     led = Led(min_isr=2, durability=Durability.ALWAYS)
     waiting = led.written(1)
     led.fetch(2)

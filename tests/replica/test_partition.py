@@ -220,7 +220,7 @@ def test_a_partition_with_fewer_replicas_than_must_be_in_sync_needs_all_of_them(
     assert waiting.answers == [None]
 
 
-def test_who_cannot_wait_for_a_slow_disk_is_told_so() -> None:
+def test_a_request_that_times_out_on_a_slow_disk_gets_an_error() -> None:
     stage = Stage()
     stage.world.beside_ms = 1000
     hasty, patient = stage.produce(ALL_IN_SYNC, timeout_ms=150), stage.produce(ALL_IN_SYNC, timeout_ms=5000)
@@ -246,7 +246,7 @@ def test_readers_hear_of_what_they_can_see_and_of_its_end() -> None:
     assert reader.changes == 2
 
 
-def test_stepping_down_tells_everyone_who_waits() -> None:
+def test_stepping_down_fails_all_waiting_requests() -> None:
     stage = Stage()
     syncing = stage.produce(ALL_IN_SYNC)
     stage.world.advance(0)
@@ -325,7 +325,7 @@ def test_a_lane_knows_when_nothing_runs() -> None:
     assert calls == [1, 2]
 
 
-def test_readers_are_told_when_a_transaction_ends() -> None:
+def test_readers_continue_when_a_transaction_ends() -> None:
     stage = Stage()
     reader = Reader()
     stage.partition.watch(reader)

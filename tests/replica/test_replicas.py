@@ -182,7 +182,7 @@ def test_a_leader_that_is_replaced_follows_and_is_cut_off_where_the_next_leader_
     assert broker.copied
 
 
-def test_what_nobody_leads_waits() -> None:
+def test_partitions_without_a_leader_wait() -> None:
     broker = Broker()
     led = broker.leader.lead()
     broker.replay(*created(OTHER))

@@ -212,7 +212,7 @@ def test_a_call_that_takes_too_long_returns_and_goes_on_later(
         assert run.searched_bytes == run.total_bytes
 
 
-def test_long_fields_are_cut_and_their_lengths_are_told(tmp_path: Path) -> None:
+def test_long_fields_are_cut_and_their_lengths_are_reported(tmp_path: Path) -> None:
     with opened(tmp_path, LogSettings()) as directory:
         log = directory.create(ORDERS, now_ms=T)
         log.append(

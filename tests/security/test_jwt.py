@@ -181,7 +181,7 @@ def test_a_damaged_key_verifies_nothing() -> None:
 # -- tokens without a signature ------------------------------------------------------------------------
 
 
-def test_unsecured_tokens_are_believed_where_asked_for() -> None:
+def test_unsecured_tokens_are_trusted_where_asked_for() -> None:
     own = UnsecuredValidator(UnsecuredRules(required_scopes=frozenset({"b"})))
     assert own.validate(unsecured(claims(scope="a b", iat=None, aud="x")), NOW_MS).user == "alice"
     for wrong in (

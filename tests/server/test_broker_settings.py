@@ -96,9 +96,8 @@ ELSEWHERE = {
     "transaction.max.timeout.ms": "tests/handlers/test_transactions.py::"
     "test_the_longest_timeout_is_what_the_setting_says",
     "transaction.partition.verification.enable": "tests/handlers/support/test_txn_verification.py::"
-    "test_partitions_are_not_verified_where_nobody_wants_it",
-    "transactional.id.expiration.ms": "tests/handlers/test_transactions.py::"
-    "test_an_id_that_nobody_uses_is_forgotten",
+    "test_partitions_are_not_verified_without_need",
+    "transactional.id.expiration.ms": "tests/handlers/test_transactions.py::test_an_unused_id_is_forgotten",
     "controller.quorum.bootstrap.servers": "tests/server/test_control_plane.py::"
     "test_who_is_told_whom_to_ask_learns_the_quorum_from_there",
     "controller.quorum.voters": "tests/server/test_control_plane.py::"
@@ -131,11 +130,11 @@ ELSEWHERE = {
     "delegation.token.expiry.check.interval.ms": "tests/server/test_delegation_tokens.py::"
     "test_expired_tokens_are_removed_from_the_metadata",
     "delegation.token.expiry.time.ms": "tests/server/test_delegation_tokens.py::"
-    "test_owner_and_renewers_renew_and_nobody_else",
+    "test_only_owner_and_renewers_renew",
     "delegation.token.master.key": "tests/server/test_delegation_tokens.py::"
     "test_the_older_name_of_the_secret_key",
     "delegation.token.max.lifetime.ms": "tests/server/test_delegation_tokens.py::"
-    "test_owner_and_renewers_renew_and_nobody_else",
+    "test_only_owner_and_renewers_renew",
     "delegation.token.secret.key": "tests/server/test_delegation_tokens.py::"
     "test_the_key_is_the_one_that_kafka_computes",
     "scram.unknown.users.secret": "tests/security/sasl/test_unknown_users.py::"

@@ -123,7 +123,7 @@ def test_any_mixture_of_requests_is_answered_in_order(broker: Broker, kinds: lis
 
 
 @pytest.mark.long
-def test_a_consumer_that_stops_reading_costs_little_and_disturbs_nobody(tmp_path: Path) -> None:
+def test_a_consumer_that_stops_reading_costs_little(tmp_path: Path) -> None:
     """It asks for 300 MB in one breath and reads none of it; later it gets all of it."""
     with Process(data=tmp_path / "data") as process:
         create_topic(process.port, "big")
@@ -168,7 +168,7 @@ def test_a_client_that_goes_away_with_much_to_receive_leaves_nothing_behind(tmp_
 
 
 @pytest.mark.parametrize("count", [1_000, pytest.param(5_000, marks=pytest.mark.long)])
-def test_idle_connections_cost_little_and_disturb_nobody(tmp_path: Path, count: int) -> None:
+def test_idle_connections_cost_little(tmp_path: Path, count: int) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < count + 500:
         pytest.skip(f"only {hard} files may be open here")

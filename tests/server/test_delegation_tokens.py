@@ -161,7 +161,7 @@ def test_without_a_secret_key_tokens_are_off(caplog: pytest.LogCaptureFixture) -
     assert "1 delegation tokens, and delegation.token.secret.key is not set" in caplog.text
 
 
-def test_owner_and_renewers_renew_and_nobody_else() -> None:
+def test_only_owner_and_renewers_renew() -> None:
     made = node(delegation_token_expiry_time_ms="500000", delegation_token_max_lifetime_ms="5000000")
     alice, bob, carol = (client_of(made, name) for name in ("alice", "bob", "carol"))
     token = create(alice, renewers=["bob"])

@@ -164,7 +164,7 @@ def test_two_hosts_are_refused(broker: Broker) -> None:
     assert asked(broker, "GET /health/live", "Host: x", "host: x") == (400, "bad_request")
 
 
-def test_a_method_that_nobody_knows_is_told_from_noise(broker: Broker) -> None:
+def test_an_unknown_method_is_distinguished_from_noise(broker: Broker) -> None:
     assert asked(broker, "FOO /topics", "Host: x") == (501, "unknown_method")
     assert asked(broker, "get /topics", "Host: x") == (501, "unknown_method")
     assert asked(broker, "PURGE /topics", "Host: x") == (405, "method_not_allowed")
@@ -179,7 +179,7 @@ def test_a_compressed_body_is_refused(broker: Broker) -> None:
     assert asked(broker, "POST /topics", "Host: x", "Content-Encoding: identity", body=body) == (201, "")
 
 
-def test_a_body_that_nobody_reads_is_refused(broker: Broker) -> None:
+def test_a_body_on_a_route_without_one_is_refused(broker: Broker) -> None:
     """Parameters that were sent as a form would be missing, or be taken for their defaults."""
     form = "Content-Type: application/x-www-form-urlencoded"
     join = "POST /join?group=forms&consumer=a&topic=forms"
@@ -388,7 +388,9 @@ HALVES = {
 
 @pytest.mark.parametrize(("at", "half"), HALVES.values(), ids=HALVES.keys())
 @pytest.mark.parametrize("trickle", [b"", b" "], ids=["nothing more", "a byte a second"])
-def test_who_does_not_finish_is_told_and_closed(at: Callable[[], Slow], half: bytes, trickle: bytes) -> None:
+def test_a_client_that_does_not_finish_gets_an_error_and_is_closed(
+    at: Callable[[], Slow], half: bytes, trickle: bytes
+) -> None:
     slow = at()
     slow.send(half)
     slow.transport.received.clear()

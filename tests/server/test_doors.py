@@ -65,7 +65,7 @@ def test_doors_come_back_at_their_ports(tmp_path: Path) -> None:
         assert broker.http_url == before[0]
 
 
-def test_a_broker_that_stops_at_once_leaves_nobody_waiting() -> None:
+def test_a_broker_that_stops_at_once_answers_all_waiting_requests() -> None:
     """A client that came while the door was still being loaded is let go."""
     for end in (Broker.stop, Broker.kill):
         broker = Broker(http=True, line=True).start()

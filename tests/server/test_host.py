@@ -124,7 +124,7 @@ def test_a_kill_breaks_connections_and_a_restart_has_the_same_port_and_directory
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no way to hold a port")
-def test_while_a_broker_is_down_nobody_else_gets_its_port() -> None:
+def test_while_a_broker_is_down_its_port_is_reserved() -> None:
     with Broker(make_node=EchoNode) as broker:
         broker.kill()
         with socket.socket() as other, pytest.raises(OSError, match="in use"):

@@ -70,7 +70,7 @@ class Told:
             self._loop.stop()
 
 
-def test_a_sync_is_told_on_the_loops_thread_and_not_before_it_turns(
+def test_a_sync_is_reported_on_the_loops_thread_and_not_before_it_turns(
     loop: asyncio.AbstractEventLoop, syncs: KernelSyncs, descriptor: int
 ) -> None:
     told = Told(loop)
@@ -172,7 +172,7 @@ def test_what_is_no_file_that_can_be_synced_is_refused(
     assert told.errors == [None]
 
 
-def test_a_sync_that_fails_says_why_and_the_others_are_told(
+def test_a_failed_sync_reports_its_reason_and_the_others_are_reported_too(
     loop: asyncio.AbstractEventLoop, syncs: KernelSyncs, descriptor: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     get = syncs._getevents

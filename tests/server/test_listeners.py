@@ -62,7 +62,7 @@ def test_a_name_is_all_of_its_addresses() -> None:
         assert listening.shown == f"localhost:{listening.endpoint.port}"
 
 
-def test_a_port_that_is_taken_is_told_with_the_way_out() -> None:
+def test_a_port_that_is_taken_is_reported_with_the_way_out() -> None:
     with closing(listen(Endpoint("127.0.0.1", 0), 10)) as first:
         with pytest.raises(CannotListen) as caught:
             listen(first.endpoint, 10)
@@ -87,14 +87,14 @@ def test_a_port_that_was_let_go_can_be_had_again_at_once() -> None:
         ("a" * 70, f"cannot listen on {'a' * 70}:9: "),
     ],
 )
-def test_an_address_that_is_not_ours_is_told(host: str, reason: str) -> None:
+def test_an_address_that_is_not_ours_is_reported(host: str, reason: str) -> None:
     """192.0.2.0/24 is set aside for such things (RFC 5737); a part of a name has 63 letters at most."""
     with pytest.raises(CannotListen) as caught:
         listen(Endpoint(host, 9), 10)
     assert reason in str(caught.value)
 
 
-def test_a_name_that_nobody_knows_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_name_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown(*_: object, **__: object) -> None:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 

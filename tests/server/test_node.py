@@ -73,7 +73,7 @@ def test_what_was_acknowledged_is_there_after_a_restart(end: str) -> None:
     assert after.topics[0].partitions[0].isr_nodes == (1,)
 
 
-def test_a_clean_stop_is_believed_and_a_crash_is_not() -> None:
+def test_a_clean_stop_is_trusted_and_a_crash_is_not() -> None:
     """Kafka tells them apart by the broker epoch in the clean-shutdown file."""
     node = StillNode()
     epoch = node.node.directory.broker_epoch
@@ -84,7 +84,7 @@ def test_a_clean_stop_is_believed_and_a_crash_is_not() -> None:
     assert node.node.directory.previous_broker_epoch == -1
 
 
-def test_a_kill_is_believed_to_have_cost_nothing_while_the_machine_goes_on() -> None:
+def test_a_kill_loses_nothing_while_the_machine_keeps_running() -> None:
     node = StillNode(world=StillWorld(boot="monday"))
     node.create_topic("orders")
     produce(node, "orders", b"a", b"b")
@@ -278,7 +278,7 @@ def test_a_cluster_that_keeps_people_out_is_not_served(what: str) -> None:
     assert "every client would have full access" in why
 
 
-def test_what_is_kept_and_not_acted_on_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_kept_and_not_acted_on_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     node = StillNode()
     setting = ConfigRecord(
         resource_type=32, resource_name="g", name="consumer.session.timeout.ms", value="50000"

@@ -85,7 +85,7 @@ def test_the_kernel_breaks_a_connection_whose_bytes_are_not_acknowledged(node: A
     run(scene)
 
 
-def test_nobody_listens() -> None:
+def test_no_listener() -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         to = Address("127.0.0.1", bound.getsockname()[1])

@@ -327,7 +327,7 @@ def test_a_mechanism_may_have_its_own_lifetime_of_sessions() -> None:
     assert authenticate(client, GOOD).session_lifetime.total_seconds() == 7
 
 
-def test_nobody_becomes_another_user_or_is_served_while_logging_in_again() -> None:
+def test_a_client_that_logs_in_again_cannot_change_its_user_or_send_requests_meanwhile() -> None:
     made = node()
     client = logged_in(made)
     handshake(client)

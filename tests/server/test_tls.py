@@ -228,7 +228,7 @@ def test_real_clients_write_and_read(
         ("stranger", "ca", "unknown ca|handshake|Disconnected"),
     ],
 )
-def test_a_client_that_is_not_trusted_is_told(
+def test_a_client_that_is_not_trusted_gets_an_error(
     files: Path, guarded: Broker, name: str | None, authority: str, why: str
 ) -> None:
     errors: list[str] = []
@@ -529,7 +529,7 @@ def test_a_changed_trust_store_is_used_for_new_connections(
 # -- clients that do not do as they should -------------------------------------------------------------
 
 
-def test_clients_that_mix_up_the_ports_are_told_in_the_log(
+def test_clients_that_mix_up_the_ports_are_reported_in_the_log(
     ca: trustme.CA, broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
     with RawClient(broker.port) as plain:

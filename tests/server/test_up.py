@@ -80,7 +80,7 @@ def test_two_nodes_do_not_share_a_directory(tmp_path: Path) -> None:
         assert first.is_running
 
 
-def test_a_port_that_is_taken_is_told_and_nothing_is_made(tmp_path: Path) -> None:
+def test_a_port_that_is_taken_is_reported_and_nothing_is_made(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         refused = refusal(data=tmp_path / "data", port=port)

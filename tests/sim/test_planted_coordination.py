@@ -204,7 +204,7 @@ def test_offsets_that_a_transaction_leaves_behind_are_caught(monkeypatch: pytest
     assert_caught(TRANSACTIONS, by=OffsetsNotLostOrRewound)
 
 
-def test_a_decision_that_is_told_before_it_is_synced_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_decision_that_is_reported_before_it_is_synced_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a power cut the coordinator knows nothing of what it has said."""
     plant(
         monkeypatch,

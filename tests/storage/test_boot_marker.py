@@ -49,7 +49,7 @@ def test_any_number_of_kills_before_the_next_registration_changes_nothing() -> N
         disk = disk.kill_clone()
 
 
-def test_after_a_clean_stop_a_kill_before_the_registration_is_believed_in_any_boot() -> None:
+def test_after_a_clean_stop_a_kill_before_the_registration_is_trusted_in_any_boot() -> None:
     disk = killed()
     open_in(disk).close()  # before it was registered, and so without an epoch
     directory = open_in(disk)
@@ -91,7 +91,7 @@ def test_where_the_machine_does_not_tell_its_boot_every_kill_is_unclean(
     assert open_in(disk, now).previous_broker_epoch == UNKNOWN
 
 
-def test_a_copy_elsewhere_on_the_machine_is_not_believed() -> None:
+def test_a_copy_elsewhere_on_the_machine_is_rejected() -> None:
     """It has what was there when it was made, and not what was written since."""
     disk = killed()
     for path, data in files_of(disk).items():

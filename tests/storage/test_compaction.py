@@ -150,7 +150,7 @@ def test_records_without_a_key_have_no_place_in_a_compacted_log() -> None:
     assert contents(log) == [(1, b"k", b"v")]
 
 
-def test_long_keys_are_told_apart_by_their_digest_and_short_ones_by_themselves() -> None:
+def test_long_keys_are_distinguished_by_their_digest_and_short_ones_by_themselves() -> None:
     _, log = open_table(MemoryDisk())
     keys = [b"", b"a" * 15, b"a" * 16, b"a" * 17, b"b" * 1000, b"b" * 999 + b"c"]
     for value in (b"old", b"new"):

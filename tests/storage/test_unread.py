@@ -126,7 +126,7 @@ def test_a_log_that_begins_anew_gives_nothing_of_what_it_was() -> None:
         records.take(10)
 
 
-def test_where_a_step_failed_the_next_reader_is_told_and_promised_nothing() -> None:
+def test_after_a_failed_step_the_next_reader_gets_the_error() -> None:
     """Otherwise its connection would break each time, and nobody would learn why."""
     disk = FaultyDisk(MemoryDisk())
     log = open_small(disk, replace(SMALL, segment_bytes=1_000_000)).create(P, now_ms=NOW_MS)

@@ -21,7 +21,7 @@ def test_a_stop_is_clean_while_everything_is_there() -> None:
     assert open_small(stopped_with_records()).previous_broker_epoch == 42
 
 
-def test_a_directory_that_vanished_is_told_and_the_stop_counts_as_unclean(
+def test_a_directory_that_vanished_is_reported_and_the_stop_counts_as_unclean(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Else a replica with an empty log would be in the ISR, and the others would follow it."""

@@ -116,7 +116,7 @@ def test_a_broker_without_security_has_settings_too() -> None:
             use(broker.client())
 
 
-def test_security_that_makes_no_sense_is_told() -> None:
+def test_security_that_makes_no_sense_is_reported() -> None:
     with pytest.raises(ValueError, match="the protocol is 'TLS', expected one of SSL"):
         Broker(security="TLS")
     with pytest.raises(ValueError, match="expected at least one"):

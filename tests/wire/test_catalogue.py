@@ -78,7 +78,7 @@ def test_produce_is_advertised_from_0() -> None:
 @pytest.mark.parametrize(
     ("version", "names"), [(3, ["metadata.version"]), (4, ["kraft.version", "metadata.version"])]
 )
-def test_a_feature_from_level_0_is_told_from_version_4_on(version: int, names: list[str]) -> None:
+def test_a_feature_from_level_0_is_listed_from_version_4_on(version: int, names: list[str]) -> None:
     """KAFKA-17011: older readers refuse a supported feature whose least level is 0."""
     body = api_versions_reply(SERVED, FEATURES, FINALIZED, version)
     reply = read_response(Api.API_VERSIONS, version, memoryview(body))

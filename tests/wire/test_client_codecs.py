@@ -129,7 +129,7 @@ def test_a_length_that_lies_is_refused() -> None:
         read_fetch_response(memoryview(bytes(10) + huge + bytes(50)), 12)
 
 
-def test_versions_that_nobody_knows_are_refused() -> None:
+def test_unknown_versions_are_refused() -> None:
     with pytest.raises(UnsupportedVersion):
         produce_body(14, ProduceRequest(None, 1, 1, []))
     with pytest.raises(UnsupportedVersion):

@@ -58,7 +58,7 @@ def test_a_null_is_refused_where_a_string_is_expected(encoded: bytes, flexible: 
         (b"\xff\xff\xff\xff\x07", True),
     ],
 )
-def test_a_count_is_believed_only_if_so_many_items_can_follow(encoded: bytes, flexible: bool) -> None:
+def test_a_count_is_rejected_unless_so_many_items_can_follow(encoded: bytes, flexible: bool) -> None:
     with pytest.raises(MalformedRequest):
         read_count(memoryview(encoded + bytes(40)), 0, flexible, 1)
 

@@ -112,7 +112,7 @@ def test_members_join_leave_crash_and_stall_while_records_come(
         pytest.param("aiokafka", "range", marks=pytest.mark.long),
     ],
 )
-def test_a_static_member_that_comes_back_has_its_partitions_and_nobody_else_hears_of_it(
+def test_a_static_member_that_returns_keeps_its_partitions_without_a_rebalance(
     lives: Lives, admin: Driver, name: str, library: str, assignor: str
 ) -> None:
     """KIP-345: an instance that is back within its session takes its place again.

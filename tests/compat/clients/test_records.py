@@ -64,7 +64,7 @@ def test_headers_keep_their_order_their_duplicates_and_their_missing_values(
     assert got.headers == headers
 
 
-def test_empty_and_missing_keys_and_values_are_told_apart(driver: Driver, topic: str) -> None:
+def test_empty_and_missing_keys_and_values_are_distinguished(driver: Driver, topic: str) -> None:
     """A record without a value is a tombstone; one with an empty value is not."""
     sent = [
         Record(b"", key=b""),

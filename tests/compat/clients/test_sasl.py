@@ -271,7 +271,7 @@ def test_a_long_lived_client_logs_in_again_before_its_session_ends() -> None:
         assert losses == [], "no connection was closed"
 
 
-def test_a_crowd_that_never_logs_in_keeps_nobody_out(secured: Secured) -> None:
+def test_clients_that_never_log_in_do_not_block_others(secured: Secured) -> None:
     host, _, port = secured.bootstrap.partition(":")
     with ExitStack() as crowd:
         for number in range(300):

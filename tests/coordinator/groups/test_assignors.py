@@ -123,7 +123,7 @@ def groups(draw: st.DrawFn, alike: bool) -> dict[str, AssignedMember]:
 
 
 @given(st.sampled_from(sorted(ASSIGNORS)), st.booleans().flatmap(groups))
-def test_every_partition_that_somebody_wants_has_one_owner_that_wants_it(
+def test_every_subscribed_partition_has_one_subscribed_owner(
     name: str, members: dict[str, AssignedMember]
 ) -> None:
     result = ASSIGNORS[name](members, SOME)
@@ -204,7 +204,7 @@ def test_dealt_partitions_are_those_of_the_design() -> None:
     assert assign_dealt(after(members, result), topics) == {"alice": {A: (0, 2)}, "bob": {A: (1,)}}
 
 
-def test_dealt_partitions_do_not_depend_on_names_but_on_who_came_first() -> None:
+def test_round_robin_depends_on_who_joined_first_and_not_on_names() -> None:
     topics = by_id(a_topic("a", 3))
     members = {"zoe": member(topics, {A: (0, 1, 2)}), "adam": member(topics)}
     assert assign_dealt(members, topics) == {"zoe": {A: (0, 2)}, "adam": {A: (1,)}}
@@ -217,14 +217,14 @@ def test_dealing_goes_on_from_topic_to_topic() -> None:
     assert result == {"x": {A: (0, 2), B: (1,)}, "y": {A: (1,), B: (0, 2)}}
 
 
-def test_dealing_leaves_a_topic_to_those_who_want_it() -> None:
+def test_round_robin_gives_a_topic_only_to_its_subscribers() -> None:
     one, both = by_id(a_topic("a", 3)), by_id(a_topic("a", 3), a_topic("b", 3))
     result = assign_dealt({"x": member(both), "y": member(one)}, both)
     assert result == {"x": {A: (0, 2), B: (0, 1, 2)}, "y": {A: (1,)}}
 
 
 @given(st.booleans().flatmap(groups))
-def test_every_partition_is_dealt_once_to_somebody_who_wants_it(members: dict[str, AssignedMember]) -> None:
+def test_round_robin_gives_every_partition_once_to_a_subscriber(members: dict[str, AssignedMember]) -> None:
     result = assign_dealt(members, SOME)
     dealt = [place for target in result.values() for place in places(target)]
     wanted = {

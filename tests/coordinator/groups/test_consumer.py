@@ -64,7 +64,7 @@ def test_a_heartbeat_that_changes_nothing_writes_nothing() -> None:
     assert len(desk.log) == before
 
 
-def test_a_full_heartbeat_is_told_the_assignment_again() -> None:
+def test_a_full_heartbeat_gets_the_assignment_again() -> None:
     desk = Desk()
     one = Consumer(desk, "one")
     one.join()
@@ -290,7 +290,7 @@ def test_a_group_follows_its_topics() -> None:
     assert described(desk).state == "Stable"
 
 
-def test_metadata_that_concerns_nobody_writes_nothing() -> None:
+def test_metadata_without_effect_on_members_writes_nothing() -> None:
     desk = Desk()
     one = Consumer(desk, "one")
     one.join()
@@ -421,7 +421,7 @@ def test_expressions_are_not_matched_again_with_every_change() -> None:
     assert one.has("a2") == [0]
 
 
-def test_an_expression_that_nobody_wants_any_more_is_forgotten() -> None:
+def test_an_expression_without_subscribers_is_deleted() -> None:
     desk = Desk(known=topics(a=1, b=1))
     one, two = Consumer(desk, "one", None, regex="a"), Consumer(desk, "two", None, regex="b")
     one.join()

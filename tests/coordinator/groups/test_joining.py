@@ -49,7 +49,7 @@ def test_a_new_group_is_in_the_log_from_the_start() -> None:
     assert group.current_state_timestamp == desk.now_ms
 
 
-def test_an_id_that_nobody_came_back_with_is_forgotten_after_the_session_timeout() -> None:
+def test_a_member_id_without_a_second_join_is_forgotten_after_the_session_timeout() -> None:
     desk = Desk()
     first = desk.join(session_timeout_ms=6_000)
     desk.advance(6_000)
@@ -91,7 +91,7 @@ def test_without_newcomers_the_first_delay_is_the_only_one() -> None:
     assert value(one).generation == 1
 
 
-def test_only_the_leader_is_told_who_joined() -> None:
+def test_only_the_leader_gets_the_list_of_members() -> None:
     desk = Desk()
     replies = desk.stable({}, {}, {})
     leaders = [reply for reply in replies if reply.members]

@@ -36,7 +36,7 @@ def joined(desk: Desk, count: int) -> tuple[JoinReply, list[JoinReply]]:
     return replies[0], replies[1:]
 
 
-def test_the_leader_assigns_and_everybody_is_told() -> None:
+def test_the_leader_assigns_and_every_member_gets_its_assignment() -> None:
     desk = Desk()
     leader, (other,) = joined(desk, 2)
     waiting = desk.sync(other)
@@ -54,7 +54,7 @@ def test_a_member_that_syncs_late_gets_what_holds() -> None:
     assert desk.sync(leader).assignment == b"", "the leader forgot itself"
 
 
-def test_an_assignment_is_told_only_when_it_is_committed() -> None:
+def test_an_assignment_is_sent_only_when_it_is_committed() -> None:
     desk = Desk()
     leader, (other,) = joined(desk, 2)
     desk.holds = True
@@ -77,7 +77,7 @@ def test_an_assignment_that_cannot_be_written_begins_another_round() -> None:
     assert desk.beat(other) is ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_an_assignment_that_is_committed_after_another_round_began_is_not_told() -> None:
+def test_an_assignment_that_is_committed_after_another_round_began_is_not_sent() -> None:
     desk = Desk()
     leader, (other,) = joined(desk, 2)
     desk.holds = True
@@ -219,7 +219,7 @@ def test_a_static_member_that_comes_back_gets_its_assignment_without_a_round() -
     assert desk.sync(back).assignment == b"part 1"
 
 
-def test_a_static_member_is_replaced_in_the_log_before_it_is_told() -> None:
+def test_a_static_member_is_replaced_in_the_log_before_the_reply() -> None:
     desk = Desk()
     desk.stable({"instance_id": "a"})
     desk.holds = True
@@ -231,7 +231,7 @@ def test_a_static_member_is_replaced_in_the_log_before_it_is_told() -> None:
     assert last_group(desk).members[0].assignment == b"part 0"
 
 
-def test_a_static_leader_that_comes_back_is_told_to_leave_the_assignment() -> None:
+def test_a_static_leader_that_returns_skips_the_assignment() -> None:
     """KIP-814: it is the leader, and sees the members, but skips the assignment."""
     desk = Desk()
     (one,) = desk.stable({"instance_id": "a"})
@@ -356,7 +356,7 @@ def test_a_generation_that_was_not_synced_is_not_there_after_a_reload() -> None:
     assert waits(desk.join(member_id=leader.member_id))
 
 
-def test_the_owner_of_a_partition_is_who_the_assignment_names() -> None:
+def test_the_owner_of_a_partition_is_the_member_in_the_assignment() -> None:
     desk = Desk()
     leader, (other,) = joined(desk, 2)
     desk.lead(

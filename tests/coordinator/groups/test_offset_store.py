@@ -108,7 +108,7 @@ def test_metadata_that_is_too_large_is_refused_for_its_partition_alone() -> None
     assert len(desk.log) == 1
 
 
-def test_offsets_that_were_committed_for_another_topic_of_the_name_are_not_told() -> None:
+def test_offsets_that_were_committed_for_another_topic_of_the_name_are_left_out() -> None:
     """KIP-848's OffsetFetch 10: a topic that was deleted and made again begins without offsets."""
     desk = Desk()
     desk.ask(OffsetCommit("g", (CommittedPartition("orders", 0, 9, topic_id=b"a" * 16),)))
@@ -210,7 +210,7 @@ def test_an_aborted_transaction_leaves_the_offset_as_it_was() -> None:
     assert fetched(desk).offset == 5
 
 
-def test_who_asks_for_stable_offsets_is_told_to_wait_for_open_transactions() -> None:
+def test_a_fetch_of_stable_offsets_gets_an_error_while_transactions_are_open() -> None:
     """KIP-447."""
     desk = Desk()
     commit(desk, 5)
@@ -270,7 +270,7 @@ def test_a_transactional_commit_may_name_its_member_and_then_must_be_right() -> 
 # Deleted.
 
 
-def test_offsets_of_topics_that_nobody_is_subscribed_to_can_be_deleted() -> None:
+def test_offsets_of_topics_without_subscribers_can_be_deleted() -> None:
     """KIP-496."""
     desk = Desk()
     (one,) = desk.stable({"protocols": (("range", subscription("orders")),)})
@@ -413,7 +413,7 @@ def test_an_offset_that_a_transaction_is_about_to_move_does_not_expire() -> None
     assert fetched(desk).offset == -1
 
 
-def test_a_group_that_nobody_ever_joined_goes_at_the_next_check() -> None:
+def test_a_group_without_joins_is_deleted_at_the_next_check() -> None:
     desk = Desk()
     desk.join()
     desk.advance(1_200_000)
@@ -466,7 +466,7 @@ def test_a_group_that_is_not_there_is_described_as_dead() -> None:
     assert described.message == "Group no not found."
 
 
-def test_a_group_that_somebody_is_about_to_join_does_not_go() -> None:
+def test_a_group_with_a_pending_join_is_not_deleted() -> None:
     desk = Desk()
     desk.advance(599_000)
     first = desk.join()

@@ -71,7 +71,7 @@ def test_what_comes_in_a_gap_is_one_batch_at_its_end() -> None:
     assert scene.committed() == 4
 
 
-def test_whoever_looks_after_a_commit_sees_it() -> None:
+def test_a_read_after_a_commit_sees_it() -> None:
     scene = Groups()
     begin_gap(scene)
     send(scene.client, offset=77)

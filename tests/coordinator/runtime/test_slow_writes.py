@@ -108,7 +108,7 @@ def test_who_only_asks_waits_no_longer_either() -> None:
     assert scene.committed() == 9
 
 
-def test_the_first_member_of_a_group_is_told_in_time_and_may_come_again() -> None:
+def test_the_first_member_of_a_group_gets_its_reply_in_time_and_may_join_again() -> None:
     scene = Groups()
     member = scene.member(version=3)
     with slow_disk(scene.node):

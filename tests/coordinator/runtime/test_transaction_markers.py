@@ -119,7 +119,7 @@ def test_a_leader_that_dies_is_not_asked_again_but_the_next_one_is(placed: Clust
     assert ending.written == [place("a")]
 
 
-def test_a_partition_that_nobody_leads_is_waited_for(placed: Cluster) -> None:
+def test_a_partition_without_a_leader_is_waited_for(placed: Cluster) -> None:
     placed.create("alone", (2,))
     placed.fence(2)
     ending = Ending(placed, place("alone"))

@@ -31,7 +31,7 @@ def test_who_is_done_in_time_hears_of_nothing_else() -> None:
     assert desk.world.is_idle, "nobody is waited for"
 
 
-def test_who_waits_too_long_is_told_once_and_hears_how_it_ended() -> None:
+def test_a_request_that_waits_too_long_gets_one_error() -> None:
     desk = Desk(limit_ms=700)
     done = desk.wait("one")
     desk.world.advance(699)
@@ -61,7 +61,7 @@ def test_each_has_its_own_time() -> None:
     assert desk.world.is_idle
 
 
-def test_after_standing_still_all_who_waited_are_told_in_their_order() -> None:
+def test_after_a_pause_all_waiting_calls_are_answered_in_order() -> None:
     desk = Desk()
     desk.wait("first")
     desk.world.advance(1)

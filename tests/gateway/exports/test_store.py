@@ -117,7 +117,7 @@ def test_what_nobody_waits_for_any_more_is_not_made(scene: Scene) -> None:
         (OSError("the child died"), ErrorCode.UNKNOWN_SERVER_ERROR),
     ],
 )
-def test_refusal_is_told_and_the_next_may_succeed(
+def test_refusal_is_reported_and_the_next_may_succeed(
     scene: Scene, refusal: ExportRefused | Exception, code: ErrorCode
 ) -> None:
     scene.refusal = refusal

@@ -108,7 +108,7 @@ def test_brokers_setting_that_cannot_be_changed_here_is_named(
     assert name in error_of(refused, 400)["message"]
 
 
-def test_nobody_can_lock_the_door_behind_themselves(http: httpx.Client) -> None:
+def test_a_client_cannot_set_limits_that_lock_it_out(http: httpx.Client) -> None:
     for name in ("max.connections", "max.connections.per.ip", "message.max.bytes"):
         error_of(http.patch("/cluster/configs", json={"configs": {name: 1}}), 400)
 

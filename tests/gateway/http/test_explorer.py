@@ -76,7 +76,7 @@ def _log_ends(broker: Broker) -> int:
     return sum(each["logEndOffset"] for each in view["partitions"])
 
 
-def test_a_client_that_leaves_ends_its_run_and_nobody_elses() -> None:
+def test_a_client_that_leaves_ends_only_its_own_run() -> None:
     with Broker(http=True) as broker:
         good(broker, "POST", "setup")
         connection = HTTPConnection(urlsplit(broker.http_url).netloc, timeout=60)
@@ -154,7 +154,7 @@ def _compare_with_indexes(at: Path, segment: Any) -> None:
     )
 
 
-def test_kafka_clients_are_told_the_same(broker: Broker, rotated: Any) -> None:
+def test_kafka_clients_get_the_same(broker: Broker, rotated: Any) -> None:
     info = good(broker, "GET", "cluster-info")
     view = good(broker, "GET", f"topics/{DEMO}")
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})

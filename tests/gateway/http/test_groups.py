@@ -145,7 +145,7 @@ def test_refusal_of_a_place_says_what_there_is(http: httpx.Client) -> None:
         assert word in message
 
 
-def test_group_that_nobody_made_is_not_found(http: httpx.Client) -> None:
+def test_group_that_does_not_exist_is_not_found(http: httpx.Client) -> None:
     for response in (http.get("/groups/none"), http.get("/groups/none/lag"), http.delete("/groups/none")):
         assert error_of(response, 404)["code"] == "group_id_not_found"
 

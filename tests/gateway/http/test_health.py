@@ -164,7 +164,7 @@ def test_a_controller_alone_is_ready_when_it_knows_who_leads_the_quorum() -> Non
     assert [each.code for each in found(cluster, is_broker=False)] == ["no_controller"]
 
 
-def test_coordinators_that_load_are_waited_for_and_damaged_ones_are_told() -> None:
+def test_coordinators_that_load_are_waited_for_and_damaged_ones_are_reported() -> None:
     serving = SimpleNamespace(is_loaded=True, is_damaged=False)
     loading = SimpleNamespace(is_loaded=False, is_damaged=False)
     damaged = SimpleNamespace(is_loaded=False, is_damaged=True)
@@ -176,7 +176,7 @@ def test_coordinators_that_load_are_waited_for_and_damaged_ones_are_told() -> No
     assert (problem.code, problem.is_passing) == ("coordinators_damaged", False)
 
 
-def test_a_partition_that_is_led_here_and_not_served_is_told() -> None:
+def test_a_partition_that_is_led_here_and_not_served_is_reported() -> None:
     """Its log could not be made."""
     cluster = Cluster()
     cluster.create("orders", (1,), (1,))

@@ -189,7 +189,7 @@ REFUSED: list[tuple[str, Any, int, str]] = [
 @pytest.mark.parametrize(
     ("body", "status", "said"), [each[1:] for each in REFUSED], ids=[each[0] for each in REFUSED]
 )
-def test_what_is_wrong_is_told_and_nothing_is_written(
+def test_what_is_wrong_is_reported_and_nothing_is_written(
     http: httpx.Client, body: Any, status: int, said: str
 ) -> None:
     content = body if isinstance(body, bytes) else json.dumps(body).encode()

@@ -78,7 +78,7 @@ def test_record_is_shown_as_it_was_written_whatever_the_codec(
     assert values(http.get(f"/topics/{topic}/records")) == written
 
 
-def test_tombstones_and_empty_values_are_told_apart(broker: Broker, http: httpx.Client) -> None:
+def test_tombstones_and_empty_values_are_distinguished(broker: Broker, http: httpx.Client) -> None:
     broker.create_topic("tombs")
     write(broker, "tombs", [None, b""], key=b"k")
     records = http.get("/topics/tombs/partitions/0/records").json()["records"]
@@ -259,7 +259,7 @@ def test_lines_of_a_long_range_come_in_order_and_whole(http: httpx.Client, long:
     assert numbers == list(range(12_000))
 
 
-def test_client_that_leaves_in_the_middle_hurts_nobody(http: httpx.Client, long: str) -> None:
+def test_client_that_leaves_in_the_middle_affects_no_other(http: httpx.Client, long: str) -> None:
     with http.stream("GET", long) as response:
         next(response.iter_lines())
     assert http.get(long, params={"limit": 1}).status_code == 200

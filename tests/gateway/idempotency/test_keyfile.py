@@ -69,7 +69,7 @@ def test_every_key_is_found_and_no_other(count: int) -> None:
     assert read_written(disk, PATH) == (count, *times)
 
 
-def test_keys_that_begin_alike_are_told_apart() -> None:
+def test_keys_that_begin_alike_are_distinguished() -> None:
     """The fences have eight bytes of a digest: neighbours that share them may lie on both sides of one."""
     keys = {
         b"\x7f" * 8 + number.to_bytes(8, "big"): KeyPlace(0, number, 0)

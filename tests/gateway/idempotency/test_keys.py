@@ -54,7 +54,7 @@ def test_twice_in_one_call_it_is_one_record() -> None:
     assert desk.records_with("i") == [(first.partition, first.offset)]
 
 
-def test_whoever_comes_while_the_first_is_being_written_waits_for_it() -> None:
+def test_requests_during_the_first_write_wait_for_it() -> None:
     desk = Desk()
     desk.produce(idempotency_key="warm")
     first = desk.begin(idempotency_key="i")
@@ -64,7 +64,7 @@ def test_whoever_comes_while_the_first_is_being_written_waits_for_it() -> None:
     assert len(desk.records_with("i")) == 1
 
 
-def test_whoever_comes_before_the_topic_is_there_waits_for_it() -> None:
+def test_requests_before_the_topic_exists_wait_for_it() -> None:
     desk = Desk()
     laters = [desk.begin(idempotency_key="i") for _ in range(5)]
     outcomes = [desk.outcome(each) for each in laters]

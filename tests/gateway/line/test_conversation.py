@@ -931,7 +931,7 @@ def test_what_was_answered_is_there_after_a_power_cut(seed: int) -> None:
     assert int(found[1]) in (4, 5), "the fifth ACK was not answered: it may count or not"
 
 
-def test_a_stream_is_told_when_its_node_stops(node: StillNode) -> None:
+def test_a_stream_ends_when_its_node_stops(node: StillNode) -> None:
     line = fill(node)
     line.ask(b"orders:g:0\n")
 

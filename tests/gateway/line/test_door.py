@@ -357,7 +357,7 @@ def test_what_was_sent_is_answered_though_nothing_more_comes(broker: Broker) -> 
     )
 
 
-def test_a_client_that_reads_nothing_holds_up_nobody(broker: Broker, client: LineClient) -> None:
+def test_a_client_that_does_not_read_delays_no_other(broker: Broker, client: LineClient) -> None:
     with socket.create_connection(("127.0.0.1", broker.line_port), WAIT_S_MAX) as deaf:
         deaf.settimeout(0.3)
         with pytest.raises(TimeoutError):

@@ -111,7 +111,7 @@ def test_a_topic_that_the_other_does_not_know_is_said_to_be_unknown(pair: Pair) 
         assert refused.code is ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def test_ends_are_told_partition_by_partition(pair: Pair) -> None:
+def test_ends_are_reported_partition_by_partition(pair: Pair) -> None:
     topic = pair.topic()
     pair.ask(Write("orders", topic.id, (RecordToWrite(0, None, b"v"), RecordToWrite(0, None, b"w"))))
     known, unknown = pair.ask(GetBounds(((topic.id, 0), (b"x" * 16, 0)), (0, 2**62)))

@@ -65,7 +65,7 @@ def test_a_node_alone_leads_its_quorum() -> None:
     assert page("penstock_cluster_brokers", state="active") == 1
 
 
-def test_brokers_are_told_apart_by_what_may_be_expected_of_them(three: Cluster) -> None:
+def test_brokers_are_distinguished_by_what_may_be_expected_of_them(three: Cluster) -> None:
     three.fence(3)
     epoch = three.image.brokers[2].epoch
     three.decide(r.BrokerHeartbeat(2, epoch, three.image.offset, want_shutdown=True))
@@ -124,7 +124,7 @@ def test_elections_are_counted_and_unclean_ones_apart(three: Cluster) -> None:
     assert page("penstock_cluster_unclean_elections_total") == 1
 
 
-def test_what_is_copied_is_told_with_the_worst_of_it() -> None:
+def test_what_is_copied_is_reported_with_the_worst_of_it() -> None:
     page = page_of(Cluster(), [Following(5), Following(70, errors=2), Following(-1)])
     assert page("penstock_partitions_followed") == 3
     assert page("penstock_partitions_follow_failing") == 1

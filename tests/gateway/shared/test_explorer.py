@@ -87,7 +87,7 @@ def test_two_who_set_it_up_at_once_do_it_once(node: StillNode, explorer: Explore
     assert sum(log.log_end for log in logs(node)) == SETUP_RECORDS
 
 
-def test_who_leaves_in_the_middle_of_a_setup_holds_nobody_up(node: StillNode, explorer: Explorer) -> None:
+def test_a_client_that_leaves_during_a_setup_delays_no_other(node: StillNode, explorer: Explorer) -> None:
     first, _ = begin(explorer.setup(SESSION))
     _, second = begin(explorer.setup(SESSION))
     first.cancel()

@@ -84,7 +84,7 @@ def test_short_portions_share_a_round(scene: Scene) -> None:
     assert [scene.round() for _ in range(3)] == ["ab", "ca", "bc"]
 
 
-def test_nobody_has_two_turns_in_a_round(scene: Scene) -> None:
+def test_no_stream_has_two_turns_in_a_round(scene: Scene) -> None:
     scene.reader("a", 0)
     assert [scene.round() for _ in range(2)] == ["a", "a"]
 

@@ -61,7 +61,7 @@ def test_a_record_that_may_be_written_is_tried_again_only_with_its_key() -> None
 
 
 @pytest.mark.parametrize("code", [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.MESSAGE_TOO_LARGE])
-def test_what_would_be_refused_again_is_told(code: ErrorCode) -> None:
+def test_what_would_be_refused_again_is_reported(code: ErrorCode) -> None:
     desk = Desk(KEYED)
     desk.call.failed(0, KafkaError("refused", code))
     assert desk.outcomes() == [code]

@@ -122,7 +122,7 @@ def test_a_long_list_leaves_others_their_turn_and_is_one_batch_all_the_same() ->
     assert batches(desk) == [len(records)]
 
 
-def test_a_topic_that_goes_while_a_list_is_read_is_told() -> None:
+def test_a_topic_that_goes_while_a_list_is_read_is_reported() -> None:
     desk = Desk()
     desk.produce(partition=0)
     records = [NewRecord(TOPIC, None, b"v", partition=0) for _ in range(RECORDS_A_SLICE + 1)]
@@ -283,7 +283,7 @@ def test_a_batch_that_the_topics_codec_makes_too_large_is_written_in_parts() -> 
     assert [each.value for each in desk.records()] == values
 
 
-def test_a_full_disk_is_told_and_gone_when_there_is_room_again() -> None:
+def test_a_full_disk_is_reported_and_gone_when_there_is_room_again() -> None:
     disk = FaultyDisk(MemoryDisk())
     desk = Desk(disk)
     desk.produce(partition=0)
@@ -293,7 +293,7 @@ def test_a_full_disk_is_told_and_gone_when_there_is_room_again() -> None:
     assert desk.produce(partition=0) == (0, 1)
 
 
-def test_too_few_replicas_are_told() -> None:
+def test_too_few_replicas_are_reported() -> None:
     desk = Desk()
     desk.produce(partition=0)
     desk.partition().isr_size = 0

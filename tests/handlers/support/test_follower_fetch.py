@@ -133,7 +133,7 @@ def test_what_it_asks_for_next_commits_what_came_before() -> None:
         ({"last_epoch": EPOCH + 1}, ErrorCode.OFFSET_OUT_OF_RANGE),
     ],
 )
-def test_who_may_not_fetch_is_told_why_at_once(options: dict[str, Any], code: ErrorCode) -> None:
+def test_without_the_permission_a_fetch_fails_at_once(options: dict[str, Any], code: ErrorCode) -> None:
     leader = Leader()
     leader.produce(0, b"a")
     result = leader.fetch((0, 0), max_wait_ms=10_000, **options)[0]
@@ -141,7 +141,7 @@ def test_who_may_not_fetch_is_told_why_at_once(options: dict[str, Any], code: Er
 
 
 @pytest.mark.parametrize("offset", [-1, 3])
-def test_an_offset_that_is_not_in_the_log_is_told_and_teaches_nothing(offset: int) -> None:
+def test_an_offset_that_is_not_in_the_log_is_reported_and_teaches_nothing(offset: int) -> None:
     leader = Leader()
     leader.produce(0, b"a")
     assert leader.fetch((0, offset))[0].error_code.value == ErrorCode.OFFSET_OUT_OF_RANGE
@@ -149,13 +149,13 @@ def test_an_offset_that_is_not_in_the_log_is_told_and_teaches_nothing(offset: in
     assert leader.partition.isr.followers[2].log_end == -1
 
 
-def test_a_partition_that_is_led_elsewhere_is_told() -> None:
+def test_a_partition_that_is_led_elsewhere_is_reported() -> None:
     leader = Leader()
     leader.context.replicas.by_key.clear()
     assert leader.fetch((0, 0))[0].error_code.value == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_who_is_no_broker_is_told_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_is_no_broker_gets_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     leader = Leader()
     monkeypatch.setattr(type(leader.context), "authorize", lambda *_: False)
     assert leader.fetch((0, 0))[0].error_code.value == ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -208,7 +208,7 @@ def test_a_follower_that_is_gone_is_waited_for_no_more() -> None:
     assert not leader.client.transport.received
 
 
-def test_deleted_records_are_told_at_once() -> None:
+def test_deleted_records_are_reported_at_once() -> None:
     leader = Leader()
     leader.produce(0, b"a", b"b")
     leader.fetch((0, 0))

@@ -42,7 +42,7 @@ class Follower:
             watcher()
 
 
-def test_the_controllers_own_node_asks_nobody() -> None:
+def test_the_controllers_own_node_sends_no_request() -> None:
     node = Follower()
     node.quorum.is_leader = True
     assert node.latest.reached().value is True

@@ -48,11 +48,11 @@ def anew(cluster: Cluster) -> None:
     cluster.session = Session("127.0.0.1", 9092, "127.0.0.1:50001")
 
 
-def test_nobody_waits_while_all_is_well(doubted: Cluster) -> None:
+def test_no_request_waits_without_faults(doubted: Cluster) -> None:
     assert leader(ask(doubted, "t")) == 2
 
 
-def test_who_asks_about_a_leader_that_was_just_lost_is_told_of_the_next_one(doubted: Cluster) -> None:
+def test_metadata_of_a_leader_that_was_just_lost_has_the_next_one(doubted: Cluster) -> None:
     lose(doubted, 2)
     answer = ask(doubted, "t")
     assert not answer.is_settled
@@ -82,7 +82,7 @@ def test_a_broken_connection_alone_costs_half_a_second_at_most(doubted: Cluster)
     assert ask(doubted, "t").is_settled, "the doubt is over"
 
 
-def test_topics_of_other_leaders_are_told_at_once(doubted: Cluster) -> None:
+def test_topics_of_other_leaders_are_reported_at_once(doubted: Cluster) -> None:
     lose(doubted, 2)
     assert leader(ask(doubted, "elsewhere")) == 3
 
@@ -139,7 +139,7 @@ def test_another_client_in_the_same_moment_is_not(doubted: Cluster) -> None:
     assert ask(doubted, "t").is_settled
 
 
-def test_a_node_alone_has_nobody_to_doubt(cluster: Cluster) -> None:
+def test_a_single_node_keeps_its_lease(cluster: Cluster) -> None:
     cluster.create("t", (1,))
     assert ask(cluster, "t").is_settled
     assert ask(cluster, "t").is_settled

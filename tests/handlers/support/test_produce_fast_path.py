@@ -161,7 +161,7 @@ def test_a_new_segment_begins_where_it_would_have_begun(acks: int) -> None:
         pair.send(request(batch(bytes(100 + number)), acks=acks))
 
 
-def test_too_few_replicas_in_sync_are_told(taken: list[bool]) -> None:
+def test_too_few_replicas_in_sync_are_reported(taken: list[bool]) -> None:
     pair = Pair()
     for _ in range(3):
         pair.send(request(batch(), acks=-1))

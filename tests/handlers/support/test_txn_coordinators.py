@@ -155,7 +155,7 @@ def test_while_nobody_coordinates_it_is_this_node_that_says_so() -> None:
     assert not asking.others.asked
 
 
-def test_without_the_topic_of_transactions_nobody_is_asked() -> None:
+def test_without_the_transactions_topic_no_request_is_sent() -> None:
     asking = Asking(leader=2)
     asking.here.refusal = KafkaError("there is no such topic", ErrorCode.COORDINATOR_NOT_AVAILABLE)
     answer = asking.ask(ADDING)

@@ -251,7 +251,7 @@ def test_a_batch_that_waited_too_long_for_its_partition_is_refused(node: StillNo
 
 
 @pytest.mark.parametrize("at_run_time", [False, True])
-def test_partitions_are_not_verified_where_nobody_wants_it(at_run_time: bool) -> None:
+def test_partitions_are_not_verified_without_need(at_run_time: bool) -> None:
     """`transaction.partition.verification.enable`; a client that speaks version 2 has them added all the same."""
     name = "transaction.partition.verification.enable"
     node = StillNode(settings=FEW if at_run_time else {**FEW, name: "false"})

@@ -77,7 +77,7 @@ def proved() -> ClientExchange:
         (b"\xff\xfe", "final message is not one of SCRAM"),
     ],
 )
-def test_a_server_that_does_not_know_the_user_is_not_believed(final: bytes, why: str) -> None:
+def test_a_server_that_does_not_know_the_user_is_rejected(final: bytes, why: str) -> None:
     with pytest.raises(ServerNotBelieved, match=why):
         proved().respond(final)
 

@@ -79,7 +79,7 @@ def test_a_token_whose_key_is_being_fetched_is_undecided() -> None:
     assert answer(b"n,,\x01auth=Bearer pending\x01\x01") == Undecided("the reason")
 
 
-def test_nobody_acts_as_another_user() -> None:
+def test_a_user_cannot_act_as_another() -> None:
     verdict = answer(b"n,a=bob,\x01auth=Bearer good.token\x01\x01")
     assert isinstance(verdict, Refused)
     assert verdict.message == (

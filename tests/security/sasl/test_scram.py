@@ -116,7 +116,7 @@ def test_a_token_is_no_user_and_a_user_no_token(name: str, password: str, extens
     assert isinstance(refused, Refused)
 
 
-def test_nobody_acts_for_another() -> None:
+def test_a_client_cannot_act_for_another() -> None:
     refused = exchange().evaluate(b"n,a=bob,n=alice,r=x", is_latest=True)
     assert isinstance(refused, Refused)
     assert refused.message is not None

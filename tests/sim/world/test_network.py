@@ -114,7 +114,7 @@ def test_bytes_arrive_complete_and_in_order_both_ways(scene: Scene) -> None:
     assert scene.caller.pieces > 1
 
 
-def test_nobody_listens_nobody_connects(scene: Scene) -> None:
+def test_without_a_listener_connections_are_refused(scene: Scene) -> None:
     scene.network.connect(scene.caller, ADDRESS)
     scene.run()
     assert scene.caller.refusals == 1
@@ -269,7 +269,7 @@ def test_what_a_node_dials_carries_bytes_both_ways_in_order(pair: Pair) -> None:
     assert transport.get_extra_info("peername") == tuple(ADDRESS)
 
 
-def test_a_node_is_told_that_nobody_listens(pair: Pair) -> None:
+def test_a_connection_without_a_listener_is_reported(pair: Pair) -> None:
     pair.try_to_dial()
     pair.run()
     assert pair.failures == [True]
@@ -312,7 +312,7 @@ def test_a_cut_in_one_direction_holds_up_that_direction_alone(pair: Pair) -> Non
     assert pair.dialler.received == b"hello"
 
 
-def test_nobody_new_is_connected_across_a_cut(pair: Pair) -> None:
+def test_no_new_connection_crosses_a_cut(pair: Pair) -> None:
     """Not even if the way there is open: the answer would not come back."""
     pair.listen()
     pair.network.cut(["node-1"], ["node-2"])

@@ -106,7 +106,7 @@ def test_work_is_done_at_one_time_and_heard_of_at_another_between_which_the_proc
     run_all(schedule)
 
 
-def test_what_work_raises_is_given_to_who_waits() -> None:
+def test_an_error_of_the_work_fails_its_promise() -> None:
     schedule, seen = Schedule(1), []
     world = SimWorld(schedule, 1)
 

@@ -199,7 +199,7 @@ def test_files_that_share_offsets_and_are_not_ours_are_refused(table: str) -> No
         files_of(table)
 
 
-def test_one_process_at_a_time_and_what_is_no_archive_is_told(table: str, tmp_path: Path) -> None:
+def test_one_process_at_a_time_and_what_is_no_archive_is_reported(table: str, tmp_path: Path) -> None:
     with (
         locked(table, "archive.lock"),
         pytest.raises(ArchiveFault, match="is in use"),

@@ -20,7 +20,7 @@ flows:
 """
 
 
-def test_brokers_that_do_not_answer_are_told_with_what_to_do(tmp_path: Path) -> None:
+def test_brokers_that_do_not_answer_are_reported_with_what_to_do(tmp_path: Path) -> None:
     with socket.socket() as taken:  # and nobody listens
         taken.bind(("127.0.0.1", 0))
         nowhere = f"127.0.0.1:{taken.getsockname()[1]}"

@@ -67,7 +67,7 @@ sources:
         ),
     ],
 )
-def test_what_spark_refuses_is_told_with_its_place(
+def test_what_spark_refuses_is_reported_with_its_place(
     spark: "SparkSession", tmp_path: Path, text: str, expected: str
 ) -> None:
     (tmp_path / "in").mkdir()
@@ -80,7 +80,7 @@ def test_what_spark_refuses_is_told_with_its_place(
     assert str(problem).removeprefix(str(spec.file)).startswith(expected)
 
 
-def test_a_mistake_in_the_schema_of_json_is_told(spark: "SparkSession", tmp_path: Path) -> None:
+def test_a_mistake_in_the_schema_of_json_is_reported(spark: "SparkSession", tmp_path: Path) -> None:
     text = (
         "pipeline: p\nsources:\n  s: {topic: t, value: json, schema: SCHEMA}\n"
         "flows: {f: {reads: s, to: {console: true}}}\n"

@@ -262,7 +262,7 @@ def test_a_stop_waits_for_the_batch_that_runs(tmp_path: Path) -> None:
     assert all(each.is_stopped for each in queries.values())
 
 
-def test_a_flow_that_fails_while_others_are_stopped_is_told(tmp_path: Path) -> None:
+def test_a_flow_that_fails_while_others_are_stopped_is_reported(tmp_path: Path) -> None:
     stop = threading.Event()
     stop.set()
     runs = runner(tmp_path, lambda flow: Query(looks=2 if flow == "one" else 1000, error="the disk is full"))

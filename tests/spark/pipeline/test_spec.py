@@ -221,7 +221,7 @@ FLOW = "flows:\n  f: {reads: s, to: {console: true}}\n"
         ),
     ],
 )
-def test_a_mistake_is_told_with_its_place(tmp_path: Path, text: str, expected: str) -> None:
+def test_a_mistake_is_reported_with_its_place(tmp_path: Path, text: str, expected: str) -> None:
     found = problems(tmp_path, text)
 
     assert any(each.startswith(expected) for each in found), found
@@ -267,7 +267,7 @@ SINK = HEAD + "flows:\n  f:\n    reads: s\n    to:\n      topic: t\n      option
         ),
     ],
 )
-def test_options_that_the_source_or_the_sink_refuses_are_told_without_spark(
+def test_options_that_the_source_or_the_sink_refuses_are_reported_without_spark(
     tmp_path: Path, text: str, option: str, expected: str
 ) -> None:
     [problem] = problems(tmp_path, text.replace("OPTION", option))
@@ -323,7 +323,7 @@ def test_one_mistake_is_one_complaint(tmp_path: Path, text: str) -> None:
     assert "is not valid, expected 'json', 'string' or 'raw'" in problem
 
 
-def test_a_package_that_is_not_there_is_told_with_what_brings_it(
+def test_a_package_that_is_not_there_is_reported_with_what_brings_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "deltalake", None)
@@ -334,7 +334,7 @@ def test_a_package_that_is_not_there_is_told_with_what_brings_it(
     assert problem.endswith(": install Penstock with its extra `delta` (see Install in README.md)")
 
 
-def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
+def test_all_mistakes_are_reported_at_once(tmp_path: Path) -> None:
     text = (
         "pipeline: p\nsources:\n  s: {topic: t, vlaue: raw}\n"
         "flows:\n  f: {reads: s, to: {topic: x, key: [k]}}\n  g: {}\n"
@@ -439,7 +439,9 @@ def test_a_python_file_has_the_same_model_and_functions(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_mistake_in_a_python_file_is_told_with_its_line(tmp_path: Path, text: str, expected: str) -> None:
+def test_a_mistake_in_a_python_file_is_reported_with_its_line(
+    tmp_path: Path, text: str, expected: str
+) -> None:
     found = problems(tmp_path, text, "p.py")
 
     assert any(each.startswith(expected) for each in found), found

@@ -35,7 +35,7 @@ def test_a_pipeline_runs_once_at_a_time(spec: PipelineSpec) -> None:
     assert not is_running(spec)
 
 
-def test_a_runner_that_was_killed_is_told_from_one_that_runs(spec: PipelineSpec) -> None:
+def test_a_runner_that_was_killed_is_distinguished_from_one_that_runs(spec: PipelineSpec) -> None:
     progress = FlowProgress("f", state="running", batch=3)
     with RunLock(spec):
         StatusFile(spec, "local", "x").write("running", [progress])

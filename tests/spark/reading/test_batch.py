@@ -119,7 +119,7 @@ def mixed(topics: Topics, topic: str) -> Iterator[str]:
     still.abort_transaction(30)
 
 
-def test_readers_see_everything_unless_told_otherwise(topics: Topics, mixed: str) -> None:
+def test_readers_see_everything_by_default(topics: Topics, mixed: str) -> None:
     """Kafka's default, and so that of Spark's source."""
     everything = [b"plain", b"a1", b"a2", b"b1", b"b2", b"between", b"c1", b"after"]
     assert topics.values(mixed) == everything
@@ -162,9 +162,7 @@ def test_an_ending_time_after_the_last_record_is_the_end(topics: Topics, topic: 
     assert topics.values(topic, endingTimestamp=T + 10**9) == [b"0", b"1"]
 
 
-def test_a_starting_time_after_the_last_record_is_an_error_unless_told_otherwise(
-    topics: Topics, topic: str
-) -> None:
+def test_a_starting_time_after_the_last_record_is_an_error_by_default(topics: Topics, topic: str) -> None:
     topics.broker.create_topic(topic)
     topics.produce(topic, numbers(2), timestamp=T)
     late = T + 10**9
@@ -227,7 +225,7 @@ def test_offsets_must_name_every_partition_and_no_other(topics: Topics, topic: s
         topics.read(topic, endingOffsets=offsets(topic, -1, -1, -1))
 
 
-def test_nobody_listens(topics: Topics, topic: str) -> None:
+def test_no_listener(topics: Topics, topic: str) -> None:
     with pytest.raises(Exception, match=r"cannot reach 127\.0\.0\.1:1: connection refused"):
         topics.read(topic, **{"kafka.bootstrap.servers": "127.0.0.1:1"})
 

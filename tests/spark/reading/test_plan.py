@@ -17,7 +17,7 @@ def spans(*ends: tuple[int, int]) -> list[OffsetRange]:
     return [OffsetRange(P[index], start, stop) for index, (start, stop) in enumerate(ends)]
 
 
-def test_a_partition_is_a_task_unless_told_otherwise() -> None:
+def test_a_partition_is_a_task_by_default() -> None:
     assert split(spans((0, 10), (5, 1000))) == spans((0, 10), (5, 1000))
     assert split(spans((0, 10), (5, 1000)), tasks_min=2) == spans((0, 10), (5, 1000))
 

@@ -325,7 +325,7 @@ def test_several_torn_batches_at_the_end_are_no_part_of_the_log(tmp_path: Path) 
 
 @pytest.mark.parametrize("is_last", [True, False])
 @pytest.mark.parametrize("damage", ["crc", "length"])
-def test_damage_in_the_middle_is_told_with_topic_partition_offset_and_file(
+def test_damage_in_the_middle_is_reported_with_topic_partition_offset_and_file(
     tmp_path: Path, is_last: bool, damage: str
 ) -> None:
     with opened(tmp_path) as directory:
@@ -351,7 +351,7 @@ def test_damage_in_the_middle_is_told_with_topic_partition_offset_and_file(
         assert numbers(before + after) == [each for each in range(500) if not offset <= each < offset + 5]
 
 
-def test_old_message_formats_are_told_from_damage(tmp_path: Path) -> None:
+def test_old_message_formats_are_distinguished_from_damage(tmp_path: Path) -> None:
     with opened(tmp_path) as directory:
         log = directory.create(ORDERS, now_ms=T)
         fill(log, 100)

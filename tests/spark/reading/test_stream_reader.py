@@ -31,7 +31,7 @@ def plain(offset: Told) -> Told:
 # -- offsets ----------------------------------------------------------------------------------------------
 
 
-def test_a_stream_starts_at_the_end_unless_told_otherwise(topics: Topics, topic: str) -> None:
+def test_a_stream_starts_at_the_end_by_default(topics: Topics, topic: str) -> None:
     topics.broker.create_topic(topic, partitions=2)
     topics.produce(topic, numbers(5), 1)
     assert topics.stream(topic).initialOffset() == told(topic, 0, 5)
@@ -40,7 +40,7 @@ def test_a_stream_starts_at_the_end_unless_told_otherwise(topics: Topics, topic:
     assert topics.stream(topic, startingOffsets=given).initialOffset() == told(topic, 0, 3)
 
 
-def test_a_topic_that_is_not_there_is_told_at_the_start(topics: Topics, topic: str) -> None:
+def test_a_topic_that_is_not_there_is_reported_at_the_start(topics: Topics, topic: str) -> None:
     with pytest.raises(BadOption, match=f"topic {topic} does not exist"):
         topics.stream(topic).initialOffset()
 

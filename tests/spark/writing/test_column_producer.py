@@ -123,7 +123,7 @@ def test_batches_that_are_too_large_are_cut_and_keep_their_order(broker: Broker)
     assert numbers(broker, "narrow") == {0: list(range(2000))}
 
 
-def test_a_record_that_is_too_large_is_told_with_its_topic(broker: Broker) -> None:
+def test_a_record_that_is_too_large_is_reported_with_its_topic(broker: Broker) -> None:
     broker.create_topic("narrower", 1, max_message_bytes=1_000)
     options = options_for(broker)
     with Cluster(options.servers, options.client) as cluster:

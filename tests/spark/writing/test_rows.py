@@ -52,7 +52,7 @@ def test_text_becomes_bytes_and_large_offsets_small_ones() -> None:
         ),
     ],
 )
-def test_rows_that_cannot_be_records_are_told(columns: dict[str, pa.Array], sentence: str) -> None:
+def test_rows_that_cannot_be_records_are_reported(columns: dict[str, pa.Array], sentence: str) -> None:
     batch = pa.record_batch({"value": pa.array(["a", "b"])} | columns)
     with pytest.raises(BadRows, match=sentence):
         list(split_by_topic(batch, None))

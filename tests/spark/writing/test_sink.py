@@ -154,14 +154,14 @@ def test_without_transactions_rows_are_written_once_where_nothing_fails(
     assert sorted(values(everything(spark_broker, topic)), key=int) == [b"%d" % each for each in range(1000)]
 
 
-def test_what_cannot_be_written_is_told_before_anything_runs(
+def test_what_cannot_be_written_is_reported_before_anything_runs(
     spark: "SparkSession", spark_broker: Broker, topic: str
 ) -> None:
     with pytest.raises(Exception, match="column value as int, expected string or binary"):
         save(spark.sql("select 1 value"), spark_broker, topic=topic)
 
 
-def test_a_partition_that_the_topic_has_not_is_told(
+def test_a_partition_that_the_topic_has_not_is_reported(
     spark: "SparkSession", spark_broker: Broker, topic: str
 ) -> None:
     spark_broker.create_topic(topic, 2)

@@ -180,7 +180,7 @@ def test_transactions_that_end_before_the_batch_is_recorded_cost_nothing_but_ano
     query.check()
 
 
-def test_transactions_that_end_after_the_batch_is_recorded_are_told_loudly(broker: Broker) -> None:
+def test_transactions_that_end_after_the_batch_is_recorded_are_reported_loudly(broker: Broker) -> None:
     """The driver dies with the batch recorded, and nobody starts it again before the timeout."""
     query = new_query(broker, [6, 3])
     ends = [at for at, api in enumerate(commit_requests(broker, 2)) if api is Api.END_TXN]

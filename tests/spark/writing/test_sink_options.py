@@ -80,7 +80,7 @@ def test_who_asks_for_plain_connections_gets_them() -> None:
         (SERVERS | {"topic": " "}, "option topic is empty, expected the name of a topic"),
     ],
 )
-def test_an_option_that_makes_no_sense_is_told(options: dict[str, str], sentence: str) -> None:
+def test_an_option_that_makes_no_sense_is_reported(options: dict[str, str], sentence: str) -> None:
     with pytest.raises(BadOption) as refusal:
         read_sink_options(options)
     assert str(refusal.value) == sentence
@@ -112,7 +112,7 @@ def test_an_option_that_makes_no_sense_is_told(options: dict[str, str], sentence
         ([VALUE, VALUE], "the DataFrame has 2 columns value, expected one"),
     ],
 )
-def test_columns_that_cannot_be_written_are_told(fields: list[StructField], sentence: str) -> None:
+def test_columns_that_cannot_be_written_are_reported(fields: list[StructField], sentence: str) -> None:
     with pytest.raises(BadRows) as refusal:
         check_columns(StructType(fields), "t")
     assert str(refusal.value) == sentence
@@ -132,7 +132,7 @@ def test_the_columns_of_the_source_can_be_written_as_they_are() -> None:
     check_columns(StructType(fields), None)
 
 
-def test_rows_without_a_topic_are_told() -> None:
+def test_rows_without_a_topic_are_reported() -> None:
     with pytest.raises(
         BadRows, match="no topic is named, expected the option topic or a column topic of string"
     ):

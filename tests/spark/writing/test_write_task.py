@@ -63,7 +63,7 @@ def test_a_key_has_its_partition_and_its_order(batches: list[list[int]]) -> None
     assert sorted(found) == list(range(numbered))
 
 
-def test_a_task_without_rows_asks_nobody() -> None:
+def test_a_task_without_rows_sends_no_request() -> None:
     fake = FakeCluster()
     assert write(fake, [pa.record_batch({"value": pa.array([], pa.string())})]) == WriteCounts()
     assert fake.requests == []
@@ -93,7 +93,7 @@ def test_the_column_partition_goes_before_the_key() -> None:
 
 
 @pytest.mark.parametrize("partition", [-1, 3])
-def test_a_partition_that_is_not_there_is_told(partition: int) -> None:
+def test_a_partition_that_is_not_there_is_reported(partition: int) -> None:
     fake = FakeCluster()
     fake.add_topic("t", 3)
     batch = pa.record_batch({"value": ["a", "b"], "partition": pa.array([0, partition], pa.int32())})
@@ -103,7 +103,7 @@ def test_a_partition_that_is_not_there_is_told(partition: int) -> None:
         write(fake, [batch])
 
 
-def test_a_topic_that_nobody_creates_is_told() -> None:
+def test_a_topic_that_is_never_created_is_reported() -> None:
     with pytest.raises(BadRows, match="there is no topic t, and the broker does not create it by itself"):
         write(FakeCluster(), [pa.record_batch({"value": ["a"]})])
 

@@ -60,7 +60,7 @@ def test_records_are_written_as_described() -> None:
 @pytest.mark.parametrize("key", [None, b"", b"k"])
 @pytest.mark.parametrize("value", [None, b"", b"v"])
 @pytest.mark.parametrize("name", FORMATS)
-def test_nothing_and_emptiness_are_told_apart(name: str, key: bytes | None, value: bytes | None) -> None:
+def test_nothing_and_emptiness_are_distinguished(name: str, key: bytes | None, value: bytes | None) -> None:
     codec = FORMATS[name].codec(ORDERS)
     record = Record(1, -1, key, value)
     data = encode(name, ORDERS, record)

@@ -214,7 +214,7 @@ class CountingDisk:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("length", [2**31 - 1, RECORD_BYTES_MAX + 1, RECORD_BYTES_MAX, -1, -(2**31)])
-def test_a_length_is_not_believed_before_it_is_checked(name: str, length: int) -> None:
+def test_a_length_is_checked_before_memory_is_reserved(name: str, length: int) -> None:
     """Whatever a damaged length says, no read is larger than one step."""
     data = b"".join(encoded(name, some_records(3)))
     disk = new_disk()

@@ -278,7 +278,7 @@ def test_a_stream_for_an_old_client_ends_with_the_connection(talk: Talk, routes:
     assert talk.wire.is_closed
 
 
-def test_a_client_that_waits_to_send_its_body_is_told_to(talk: Talk) -> None:
+def test_a_client_that_waits_to_send_its_body_gets_100_continue(talk: Talk) -> None:
     whole = request("POST", "/notes", "Expect: 100-continue", body=b'{"text":"a"}')
     at = whole.index(b"{")
     talk.send(whole[:at])
@@ -345,7 +345,7 @@ def test_who_is_gone_is_worked_for_no_more(talk: Talk, routes: Routes) -> None:
     assert bytes(talk.wire.sent) == b""
 
 
-def test_an_answer_for_who_is_gone_is_dropped(talk: Talk, routes: Routes) -> None:
+def test_an_answer_to_a_closed_connection_is_dropped(talk: Talk, routes: Routes) -> None:
     talk.send(request("GET", "/later"))
     talk.conversation.ended()
     routes.waiting.pop().resolve(json({}))
@@ -389,7 +389,7 @@ def test_a_stream_waits_for_a_client_that_does_not_read(talk: Talk, routes: Rout
     assert len(routes.waiting) == 1
 
 
-def test_a_stream_for_who_is_gone_ends(talk: Talk, routes: Routes) -> None:
+def test_a_stream_to_a_closed_connection_ends(talk: Talk, routes: Routes) -> None:
     talk.send(request("GET", "/stream"))
     talk.conversation.ended()
     assert routes.cancelled == 1
@@ -417,7 +417,7 @@ def test_what_a_route_raises_is_answered(talk: Talk) -> None:
 
 
 @pytest.mark.parametrize("kind", ["bug", "header"])
-def test_what_nobody_foresaw_is_500_and_a_log_line(
+def test_an_unexpected_error_is_500_and_a_log_line(
     talk: Talk, caplog: pytest.LogCaptureFixture, kind: str
 ) -> None:
     with caplog.at_level(logging.ERROR):

@@ -89,7 +89,7 @@ def test_a_path_finds_its_route(target: str, path: str, found: dict[str, str]) -
         "/health",
     ],
 )
-def test_a_path_that_nobody_serves_is_404(target: str) -> None:
+def test_an_unknown_path_is_404(target: str) -> None:
     with pytest.raises(HttpError) as caught:
         PATHS.find("GET", target.encode())
     assert (caught.value.status, caught.value.code) == (404, "no_such_path")
@@ -294,7 +294,7 @@ def test_a_body_of_another_kind_is_415(kind: str) -> None:
     assert (got.status, got.code) == (415, "unsupported_media_type")
 
 
-def test_a_body_that_nobody_wants_is_refused_unless_it_says_nothing() -> None:
+def test_a_body_on_a_route_without_one_is_refused_unless_it_is_empty() -> None:
     """As curl sends it with -d '', it does; parameters of a form would be lost."""
     form = "Content-Type: application/x-www-form-urlencoded"
     assert BODIES.ask("POST", "/bare", form, body=b"").status == 200
