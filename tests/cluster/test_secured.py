@@ -1,7 +1,10 @@
 """Three real nodes with TLS and log-ins between them."""
 
+import json
 import logging
 import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +16,15 @@ from confluent_kafka.admin import (
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
-from tests.cluster.secured import LISTENERS, PASSWORDS, SecuredProcesses, Sequence, read_all
+from tests.cluster.secured import (
+    LISTENERS,
+    PASSWORDS,
+    PLAIN_MODULE,
+    SCRAM_MODULE,
+    SecuredProcesses,
+    Sequence,
+    read_all,
+)
 from tests.compat.clients.patient import wait_until
 
 PAUSE_S_MAX = 15.0
@@ -150,3 +161,44 @@ def secure(cluster: SecuredProcesses, *, is_dynamic: bool = False) -> str:
             with socket.socket() as probe:
                 assert probe.connect_ex(("127.0.0.1", port)) != 0, "the old listeners are closed"
         return cluster.complaints
+
+
+@pytest.mark.long
+def test_a_cluster_on_one_machine_starts_with_a_file_and_its_first_users(tmp_path: Path) -> None:
+    """`penstock cluster start --config FILE --add-scram USER`: no password is in arguments or files of nodes."""
+    made = SecuredProcesses(tmp_path)
+    settings = made.settings(1)
+    common = {name: value for name, value in settings.items() if name.startswith(("ssl.", "sasl."))}
+    broker, controller = PASSWORDS["broker"], PASSWORDS["controller"]
+    common |= {
+        "listener.security.protocol.map": "PLAINTEXT:SASL_SSL,CONTROLLER:SASL_SSL",
+        "sasl.enabled.mechanisms": "SCRAM-SHA-256",
+        "sasl.jaas.config": f'{SCRAM_MODULE} username="broker" password="{broker}";',
+        "listener.name.controller.sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.controller.plain.sasl.jaas.config": f'{PLAIN_MODULE} username="controller" '
+        f'password="{controller}" user_controller="{controller}";',
+    }
+    made.close()
+    file = tmp_path / "secured.properties"
+    file.write_text("".join(f"{name}={value}\n" for name, value in common.items()))
+    alice = FIRST_USER.replace("name=broker", "name=alice").replace(broker, PASSWORDS["alice"])
+    command = [sys.executable, "-m", "penstock", "cluster"]
+    where = ["--data", str(tmp_path / "cluster")]
+    words = [*command, "start", *where, "--base-port", "0", "--config", str(file), "--json"]
+    with subprocess.Popen(
+        [*words, "--add-scram", FIRST_USER, "--add-scram", alice], stdout=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stdout is not None
+        ready = json.loads(running.stdout.readline())
+        try:
+            servers = ",".join(each["kafka"] for each in ready["nodes"])
+            client = made.client() | {"bootstrap.servers": servers, "sasl.mechanism": "SCRAM-SHA-256"}
+            admin = AdminClient(client)
+            admin.create_topics([NewTopic("orders", 1, 3)])["orders"].result(60)
+            for each in (tmp_path / "cluster").glob("*.*"):
+                assert "planted" not in each.read_text(), each
+            for each in ready["nodes"]:
+                assert b"planted" not in Path(f"/proc/{each['pid']}/cmdline").read_bytes()
+        finally:
+            subprocess.run([*command, "stop", *where], check=True, capture_output=True)
+            running.wait(60)

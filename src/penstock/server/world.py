@@ -200,6 +200,10 @@ class LoopWorld:
                 tls.error = error
             if not self._is_closed:
                 failed(_is_refused(error))
+        except ValueError as error:  # a host that is no name, as TLS and IDNA understand it
+            logger.warning("cannot connect to %r: %s", host, error)
+            if not self._is_closed:
+                failed(False)
 
     def close(self) -> None:
         """Kill children, wait for running threads, and drop queued work."""
