@@ -36,7 +36,7 @@ class NoNode:
         self.image = EMPTY
         self.settings = BrokerSettings(1, {})
         self.metrics = Metrics()
-        self.authorizer = self.audit = None
+        self.authorizer = self.audit = self.quotas = None
 
 
 class Everybody:

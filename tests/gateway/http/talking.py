@@ -60,7 +60,7 @@ class SmallContext:
         self.image = EMPTY
         self.settings = BrokerSettings(1, settings)
         self.metrics = Metrics()
-        self.authorizer = self.audit = None
+        self.authorizer = self.audit = self.quotas = None
 
 
 class SmallGateway:

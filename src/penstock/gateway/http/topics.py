@@ -19,6 +19,7 @@ from penstock.gateway.peer_rpc.routed_partition import RoutedPartition, look_up_
 from penstock.gateway.peer_rpc.service import bounds_of
 from penstock.gateway.shared.access import TOPIC, Need, Rule
 from penstock.gateway.shared.controller_call import check, decide
+from penstock.gateway.shared.door_quotas import charge_change, give_back_change
 from penstock.gateway.shared.topics import find_topic
 from penstock.handlers.support.context import Context
 from penstock.metadata.acls import Operation
@@ -173,7 +174,8 @@ def _create(gateway: Any, request: Request) -> Steps[Response]:
         wanted.replication_factor or -1,
         configs=configs,
     )
-    [created] = yield from decide(context, CreateTopics((topic,)))
+    count = wanted.partitions or int(broker_setting("num.partitions", context.image, context.settings) or 1)
+    [created] = yield from _counted(context, request, count, CreateTopics((topic,)))
     check_settings(created.result)
     try:
         check(created.result, f"topic {wanted.name!r} could not be created")
@@ -187,6 +189,15 @@ def _create(gateway: Any, request: Request) -> Steps[Response]:
         wanted.name in INTERNAL_TOPICS,
     )
     return json(made, 201)._replace(headers=(("Location", f"/topics/{wanted.name}"),))
+
+
+def _counted(context: Context, request: Request, partitions: int, change: Any) -> Steps[Any]:
+    """The controller's reply to a change of one topic, which counts by its partitions (`controller_mutation_rate`)."""
+    charge_change(context, request.session, partitions)
+    results = yield from decide(context, change)
+    if results[0].result.code is not ErrorCode.NONE:
+        give_back_change(context, request.session, partitions)
+    return results
 
 
 def check_settings(result: Result) -> None:
@@ -262,7 +273,8 @@ def _change(gateway: Any, request: Request) -> Steps[Response]:
     topic = topic_in(context, request)
     total = request.body.partitions
     if total != len(topic.partitions):  # a retry finds it done
-        [changed] = yield from decide(context, CreatePartitions((MorePartitions(topic.name, total),)))
+        more = CreatePartitions((MorePartitions(topic.name, total),))
+        [changed] = yield from _counted(context, request, max(total - len(topic.partitions), 0), more)
         check(changed.result, f"topic {topic.name!r} could not be given {total} partitions")
     return (yield from _described(context, find_topic(context, topic.name)))
 
@@ -284,6 +296,6 @@ def _delete(gateway: Any, request: Request) -> Steps[Response]:
             "invalid_topic_exception",
             f"{topic.name} is an internal topic and cannot be deleted over HTTP",
         )
-    [deleted] = yield from decide(context, DeleteTopics((topic.name,)))
+    [deleted] = yield from _counted(context, request, len(topic.partitions), DeleteTopics((topic.name,)))
     check(deleted.result, f"topic {topic.name!r} could not be deleted")
     return json(DeleteTopicResponse())

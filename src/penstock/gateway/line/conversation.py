@@ -42,6 +42,7 @@ from penstock.gateway.line.stream import open_stream
 from penstock.gateway.line.stream_sender import StreamSender
 from penstock.gateway.peer_rpc.routed_partition import RoutedPartition, find_partition, look_up_bounds
 from penstock.gateway.shared.access import check, is_still_allowed
+from penstock.gateway.shared.door_quotas import DoorQuota
 from penstock.gateway.shared.gateway import Gateway
 from penstock.gateway.shared.login import Login
 from penstock.gateway.shared.rechecks import Rechecks
@@ -96,8 +97,14 @@ class LineConversation:
         self._announced: Produce | None = None
         """The message whose bytes follow."""
         self._replies = Replies(wire, self._close)
-        self._produce_buffer = ProduceBuffer(gateway, self._session, self._replies, self._written)
-        self._sender = StreamSender(self._context, wire, self._go_on)
+        self._quota = DoorQuota(self._context)
+        self._mute_timer: Timer | None = None
+        """Runs while the connection is muted because of a quota."""
+        self._session.mute = self._mute
+        self._produce_buffer = ProduceBuffer(
+            gateway, self._session, self._replies, self._written, self._wrote
+        )
+        self._sender = StreamSender(self._context, wire, self._go_on, self._quota)
         self._next: Command | None = None
         """A command that is executed alone, once all commands before it are answered."""
         self._running: RunningSteps[bytes] | None = None
@@ -150,6 +157,10 @@ class LineConversation:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._quota.leave()
+        if self._mute_timer is not None:
+            self._mute_timer.cancel()
+            self._mute_timer = None
         self._sender.end()
         running, self._running = self._running, None
         if running is not None:
@@ -189,6 +200,7 @@ class LineConversation:
             or self._is_alone
             or self._produce_buffer.is_held
             or self._is_yielding
+            or self._mute_timer is not None
             or self._is_over
             or self._wire.is_full
         )
@@ -370,6 +382,7 @@ class LineConversation:
         """Ends the current stream, even if the request fails."""
         self._sender.stop()
         self._authorize(request, request)
+        self._quota.of(self._session, None)
         self._sender.stream = yield from open_stream(self._context, request)
         return b""
 
@@ -412,6 +425,7 @@ class LineConversation:
         self._login = login
         self._session = self._produce_buffer.session = login.session_of(self._wire.session)
         self._session.request = _WORDS[Produce]
+        self._session.mute = self._mute
         self._wire.holds_before_login(0)
         self._begin_session(login, logins.session_ms.get(login.mechanism, 0))
         return OK
@@ -427,6 +441,30 @@ class LineConversation:
             left.append(max(login.expires_ms - world.now_ms(), 0))
         if left:
             self._timer = world.call_later(min(left) + 1, self._session_over)
+
+    # -- quotas ----------------------------------------------------------------------------------------
+
+    def _wrote(self, size: int) -> None:
+        """Messages of this size are written."""
+        if self._context.quotas is not None and self._quota.of(self._session, None) is not None:
+            delay_ms = self._quota.wrote(size)
+            if delay_ms:
+                self._mute(delay_ms)
+
+    def _mute(self, delay_ms: int) -> None:
+        """Handle no command for this time; 0 ends it."""
+        if self._mute_timer is not None:
+            self._mute_timer.cancel()
+            self._mute_timer = None
+        if delay_ms:
+            self._mute_timer = self._context.world.call_later(delay_ms, self._unmute)
+            self._is_stalled = True
+        elif not self._is_over:
+            self._context.world.call_soon(self._go_on)
+
+    def _unmute(self) -> None:
+        self._mute_timer = None
+        self._go_on()
 
     def _login_late(self) -> None:
         self._timer = None

@@ -46,20 +46,27 @@ class ProduceBuffer:
         "_producer",
         "_replies",
         "_written",
+        "_wrote",
         "is_held",
         "session",
     )
 
     def __init__(
-        self, gateway: Gateway, session: Session, replies: Replies, written: Callable[[], None]
+        self,
+        gateway: Gateway,
+        session: Session,
+        replies: Replies,
+        written: Callable[[], None],
+        wrote: Callable[[int], None] = lambda _: None,
     ) -> None:
-        """`written` is called after each write, when its replies are sent."""
+        """`written` is called after each write, when its replies are sent; `wrote` when it begins, with its size."""
         self._context = gateway.context
         self._producer = gateway.producer
         self.session = session
         """Of the client, which may log in."""
         self._replies = replies
         self._written = written
+        self._wrote = wrote
         self._gathered: list[NewRecord] = []
         """Messages that are not written yet."""
         self._gathered_bytes = 0
@@ -103,6 +110,7 @@ class ProduceBuffer:
         self._open += write.count
         self._open_bytes += write.size
         self._update_held()
+        self._wrote(write.size)
         if len(records) == 1:
             topic, key, value = records[0][:3]
             self._producer.produce(self.session, topic, key, value).then(

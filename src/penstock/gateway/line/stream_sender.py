@@ -12,6 +12,7 @@ from penstock.base.steps import Steps
 from penstock.base.world import Timer
 from penstock.gateway.line.replies import EMPTY, error, in_bytes
 from penstock.gateway.line.stream import Message, NoMessage, Stream
+from penstock.gateway.shared.door_quotas import DoorQuota
 from penstock.gateway.shared.wire import Wire
 from penstock.handlers.support.context import Context
 
@@ -19,10 +20,11 @@ EMPTY_INTERVAL_MS = 1000
 
 
 class StreamSender:
-    __slots__ = ("_context", "_go_on", "_quiet", "_wire", "is_looking", "stream")
+    __slots__ = ("_context", "_go_on", "_quiet", "_quota", "_wire", "is_looking", "stream")
 
-    def __init__(self, context: Context, wire: Wire, go_on: Callable[[], None]) -> None:
+    def __init__(self, context: Context, wire: Wire, go_on: Callable[[], None], quota: DoorQuota) -> None:
         """`go_on` is called when there may be more to send."""
+        self._quota = quota
         self._context = context
         self._wire = wire
         self._go_on = go_on
@@ -58,6 +60,11 @@ class StreamSender:
             or self._wire.is_full
         ):
             return None
+        delay_ms = self._quota.read_delay_ms()
+        if delay_ms:
+            self.is_looking = True
+            self._context.world.call_later(delay_ms, self._look_on)
+            return None
         if stream.is_outgrown:
             return self._or_stop(stream.widen())
         try:
@@ -68,7 +75,9 @@ class StreamSender:
             return None
         first: Steps[bytes] | None = None
         if isinstance(found, Message):
-            self._wire.send(in_bytes(found))
+            data = in_bytes(found)
+            self._quota.read(len(data))
+            self._wire.send(data)
         elif found is NoMessage.NOT_FETCHED:
             first = self._or_stop(stream.fetch())
         elif found is NoMessage.NOT_FOUND_YET:

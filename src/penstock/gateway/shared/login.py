@@ -44,12 +44,18 @@ class LoginUndecided(KafkaError):
     code = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-class TooManyLogins(KafkaError):
+class Throttled(KafkaError):
+    """The client should try again, later."""
+
     code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
 
     def __init__(self, message: str, retry_s: int = 1) -> None:
         super().__init__(f"{message}. Retry in {retry_s} s.")
         self.retry_s = retry_s
+
+
+class TooManyLogins(Throttled):
+    """Too many clients log in, or too many log-ins of an address have failed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from penstock.base.errors import KafkaError
 from penstock.base.promise import Promise
-from penstock.base.steps import RunningSteps
+from penstock.base.steps import RunningSteps, sleep
 from penstock.base.world import Timer
 from penstock.gateway.http.protocol import browsers
 from penstock.gateway.http.protocol.authentication import HEADER
@@ -40,6 +40,7 @@ from penstock.gateway.http.protocol.messages import (
 from penstock.gateway.http.protocol.request_parser import SLICE_BYTES, ParsedRequest, RequestParser
 from penstock.gateway.http.protocol.routing import BoundRoute, split_target
 from penstock.gateway.shared.access import check, is_still_allowed
+from penstock.gateway.shared.door_quotas import DoorQuota
 from penstock.gateway.shared.login import Login, LoginRefused
 from penstock.gateway.shared.wire import Wire
 from penstock.handlers.support.context import Session
@@ -81,6 +82,7 @@ class HttpConversation:
         "_linger",
         "_login",
         "_parser",
+        "_quota",
         "_room",
         "_running",
         "_server",
@@ -119,6 +121,7 @@ class HttpConversation:
         self._running: RunningSteps[Any] | None = None
         self._room: Promise[None] | None = None
         """Resolved when a stream may write more."""
+        self._quota = DoorQuota(server.context)
         self._asked: tuple[BoundRoute, Request, Login | None] | None = None
         """While the request is decided about again when ACLs or users change: what was asked, and by whom."""
         self._expiry: Timer | None = None
@@ -164,6 +167,7 @@ class HttpConversation:
             self._linger.cancel()
             self._linger = None
         self._unguard()
+        self._quota.leave()
         if self._running is not None:
             self._running.cancel()
             self._running = None
@@ -275,7 +279,10 @@ class HttpConversation:
                 request = request._replace(is_head=True)
             if server.is_guarded:
                 self._guard(entry, request)
-            answer = entry.handle(server.gateway, request)
+            if server.context.quotas is None:
+                answer = entry.handle(server.gateway, request)
+            else:
+                answer = self._handle_within_quotas(entry, request, len(body))
         except Exception as error:
             self._fail(error)
             return
@@ -287,6 +294,20 @@ class HttpConversation:
             running: RunningSteps[Any] = RunningSteps(answer, self._answered, self._fail)
             if not running.is_over and not self._is_over:
                 self._running = running
+
+    def _handle_within_quotas(self, entry: BoundRoute, request: Request, body_bytes: int) -> Any:
+        """As on the Kafka port, a request that exceeds a quota is handled; the next one has to wait."""
+        quota = self._quota
+        share = quota.of(request.session, request.headers.get("user-agent"))
+        if share is None or self._server.is_open(entry.route.rule):
+            return entry.handle(self._server.gateway, request)
+        quota.check(reads=entry.reads_records, writes=entry.writes_records)
+        if entry.writes_records:
+            quota.wrote(body_bytes)
+        began_ns = quota.now_ns()
+        answer = entry.handle(self._server.gateway, request)
+        quota.worked(began_ns)
+        return answer
 
     def _answered(self, answer: Answer) -> None:
         self._running = None
@@ -410,6 +431,8 @@ class HttpConversation:
     def _respond(self, response: Response) -> None:
         status, body, content_type, headers = response
         self._count(status)
+        if self._entry is not None and self._entry.reads_records:
+            self._quota.read(len(body))
         head = self._server.heads.of(status, content_type if status not in WITHOUT_BODY else "")
         if headers:
             head += lines(headers)
@@ -481,11 +504,14 @@ class HttpConversation:
         """Send bytes of a stream."""
         if not self._is_over:
             self._wire.send(data)
+            if self._entry is not None and self._entry.reads_records:
+                self._quota.read(len(data))
 
     def room(self) -> Promise[None]:
         """Resolved when a stream may send more."""
         if not self._wire.is_full:
-            return _READY
+            delay_ms = self._quota.read_delay_ms()
+            return sleep(self._server.context.world, delay_ms) if delay_ms else _READY
         if self._room is None:
             self._room = Promise()
         return self._room

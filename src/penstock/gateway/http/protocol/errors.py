@@ -13,6 +13,7 @@ from penstock.base.internal_topics import INTERNAL_TOPICS
 from penstock.gateway.http.protocol.messages import HttpError, Response
 from penstock.gateway.http.protocol.parameters import is_topic_name
 from penstock.gateway.peer_rpc.messages import Conflict
+from penstock.gateway.shared.login import Throttled
 
 _encode = msgspec.json.Encoder().encode
 
@@ -149,7 +150,8 @@ def from_kafka(error: KafkaError) -> HttpError:
     if isinstance(error, Conflict):
         more: dict[str, Any] = {} if error.assignments is None else {"assignments": error.assignments}
         return HttpError(409, error.reason, str(error), **more)
-    return HttpError(STATUSES.get(error.code, 500), error.code.name.lower(), str(error))
+    headers = (("Retry-After", str(error.retry_s)),) if isinstance(error, Throttled) else ()
+    return HttpError(STATUSES.get(error.code, 500), error.code.name.lower(), str(error), headers)
 
 
 def topic_error(error: KafkaError, topic: str) -> HttpError:

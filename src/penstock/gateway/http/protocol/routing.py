@@ -16,7 +16,9 @@ import msgspec
 
 from penstock.gateway.http.protocol.messages import JSON, Handle, HttpError, Query, Request, Route
 from penstock.gateway.http.protocol.negotiation import preferred
+from penstock.gateway.shared.access import TOPIC
 from penstock.handlers.support.context import Session
+from penstock.metadata.acls import Operation
 
 PARAMETERS_MAX = 100
 """Limit of a query's parameters; far above what any route has."""
@@ -144,6 +146,12 @@ class BoundRoute:
     def __init__(self, route: Route) -> None:
         self.route = route
         self.handle: Handle = route.handle
+        needs = () if route.rule is None else (*route.rule.needs, *route.rule.shows)
+        self.reads_records = route.method == "GET" and any(
+            each[:2] == (Operation.READ, TOPIC) for each in needs
+        )
+        self.writes_records = any(each[:2] == (Operation.WRITE, TOPIC) for each in needs)
+        """For quotas: whether it returns or writes records."""
         self._parameters = {each.name: each for each in route.query}
         self._defaults = {each.name: each.default for each in route.query}
         self._required = tuple(each.name for each in route.query if each.is_required)
