@@ -77,9 +77,8 @@ class DoorQuota:
 
     def read(self, size: int) -> None:
         """Bytes of records are sent."""
-        share, quotas = self._share, self._context.quotas
-        if share is not None and quotas is not None:
-            share.fetched(size, quotas.now_ns())
+        if self._share is not None:
+            self._share.fetch_credit -= size
 
     def worked(self, began_ns: int) -> int:
         """The loop has worked since then. Returns for how long the client has to wait, in ms."""
