@@ -2,8 +2,12 @@
 
 import asyncio
 import os
+import ssl
 import stat
+import urllib.error
+import urllib.request
 import warnings
+from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
 
@@ -90,6 +94,22 @@ def test_acls_decide_and_users_outlive_a_restart(tmp_path: Path) -> None:
         assert stat.S_IMODE(os.stat(file).st_mode) == 0o600
         shown = f"{broker!r} {broker.client()!r} {Security(users=users)!r}"
     assert "planted" not in shown
+
+
+@pytest.mark.parametrize("protocol", ["SASL_SSL", "SASL_PLAINTEXT"])
+def test_http_has_the_same_users(protocol: str) -> None:
+    with Broker(security=protocol, http=True) as broker:
+        broker.create_topic("orders")
+        admin = broker.client()
+        assert broker.http_url.startswith("https:" if protocol == "SASL_SSL" else "http:")
+        context = None if admin.ca_file is None else ssl.create_default_context(cafile=admin.ca_file)
+        request = urllib.request.Request(f"{broker.http_url}/topics")
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            urllib.request.urlopen(request, context=context)
+        login = b64encode(f"{admin.user}:{admin.password}".encode()).decode()
+        request.add_header("Authorization", f"Basic {login}")
+        with urllib.request.urlopen(request, context=context) as answer:
+            assert b"orders" in answer.read()
 
 
 def test_a_stranger_is_refused() -> None:

@@ -12,10 +12,10 @@ by whoever connects, on executors too.
 
 import difflib
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from functools import cache
-from typing import Final, NamedTuple
+from functools import cached_property
+from typing import Final, NamedTuple, TypeVar
 
 from penstock.base.ids import INT64_MAX
 from penstock.base.settings import BadSetting
@@ -25,6 +25,8 @@ from penstock.client.security import ClientSecurity
 from penstock.client.security_settings import ClientProperties
 from penstock.client.settings import Address, ClientSettings, parse_servers
 from penstock.spark.errors import BadOption
+
+T = TypeVar("T")
 
 INT32_MAX: Final = 2**31 - 1
 _KAFKA = "kafka."
@@ -104,7 +106,7 @@ class OptionValues:
 
     @property
     def bootstrap(self) -> str | None:
-        return self.text("kafka.bootstrap.servers") or self._config().servers
+        return self.text("kafka.bootstrap.servers") or self._of_config(lambda config: config.servers)
 
     def servers(self) -> tuple[Address, ...]:
         text = self.bootstrap
@@ -115,33 +117,35 @@ class OptionValues:
         except ValueError as error:
             raise BadOption(f"option kafka.bootstrap.servers: {error}") from None
 
-    @cache  # noqa: B019  # as short-lived as the values
+    @cached_property
     def _config(self) -> ClientConfig:
-        """The file of the option clientConfig, overridden by options."""
+        """The file of the option clientConfig, overridden by options. Raises BadSetting."""
         path = self.text(CLIENT_CONFIG)
         own = {
             name.removeprefix(_KAFKA): value
             for name, value in self._options.items()
             if name.startswith(_SECURITY_OPTIONS)
         }
-        try:
-            file = ClientProperties() if path is None else ClientProperties.from_file(path)
-            return ClientConfig(file.overlaid(ClientProperties(own, lambda name: f"option {_KAFKA}{name}")))
-        except BadSetting as error:
-            raise BadOption(f"option {CLIENT_CONFIG}: {error}") from None
+        file = ClientProperties() if path is None else ClientProperties.from_file(path)
+        return ClientConfig(file.overlaid(ClientProperties(own, lambda name: f"option {_KAFKA}{name}")))
 
-    def security(self) -> ClientSecurity:
+    def _of_config(self, read: Callable[[ClientConfig], T]) -> T:
         try:
-            return self._config().security()
+            return read(self._config)
         except BadSetting as error:
             raise BadOption(str(error)) from None
+
+    def security(self) -> ClientSecurity:
+        return self._of_config(ClientConfig.security)
 
     def client(
         self, api_timeout: str, retry_backoff_ms: int = ClientSettings.retry_backoff_ms
     ) -> ClientSettings:
         """The settings of Kafka's clients that the source and the sink share; `api_timeout` names one option."""
         return ClientSettings(
-            client_id=self.text("kafka.client.id") or self._config().client_id or "penstock-spark",
+            client_id=self.text("kafka.client.id")
+            or self._of_config(lambda config: config.client_id)
+            or "penstock-spark",
             connect_timeout_ms=self.size(
                 "kafka.socket.connection.setup.timeout.ms", ClientSettings.connect_timeout_ms
             ),

@@ -41,7 +41,7 @@ from penstock.testing.disk import BrokerDisk
 from penstock.testing.faulty_node import FaultyNode
 from penstock.testing.network import Network
 from penstock.testing.request_faults import Fault, FaultedRequest, RequestFaults, error_of
-from penstock.testing.security import ClientAccess, Security, SecurityFiles
+from penstock.testing.security import BrokerSecurity, ClientAccess, Security, SecurityFiles
 from penstock.vfs import Vfs
 from penstock.wire import messages
 
@@ -119,14 +119,9 @@ class Broker:
         self._faults = RequestFaults()
         self._network = Network()
         self._make_node = make_node
-        self._security = Security.of(security)
-        self._files: SecurityFiles | None = None
-        """Certificates, once they are made."""
-        self._own_files: str | None = None
+        self._security = BrokerSecurity(Security.of(security))
         self._has_users = False
         """Whether the users of SCRAM are in the metadata log."""
-        self._inner_port = 0
-        """Of the listener for other nodes of a secured cluster; see `secure`."""
         self._faulty: FaultyNode | None = None
         """The running node, unless `make_node` made something else."""
         self._running: _Running | None = None
@@ -148,7 +143,8 @@ class Broker:
     @property
     def http_url(self) -> str:
         """URL of JSON over HTTP, such as http://127.0.0.1:41234, without a trailing slash."""
-        scheme = "https" if self.settings.get("http.security.protocol", "").endswith("SSL") else "http"
+        protocol = self.settings.get("http.security.protocol", self._security.protocol)
+        scheme = "https" if protocol.endswith("SSL") else "http"
         return f"{scheme}://{HOST}:{self._port_of('http')}"
 
     @property
@@ -165,7 +161,7 @@ class Broker:
     def ports_between_nodes(self) -> list[int]:
         """Inter-broker port, for other nodes of a cluster."""
         return [
-            self._inner_port or self.port,
+            self._security.inner_port or self.port,
             *(port for door, port in self._ports.items() if door == "controller"),
         ]
 
@@ -190,7 +186,7 @@ class Broker:
         self.take_ports()
         wanted = {"kafka": self.port, **self._ports}
         try:
-            settings = self._security_settings() | self.settings
+            settings = self._security.settings(self.port, self._ports) | self.settings
             config = config_from(
                 self.data, settings, **{door: f"{HOST}:{port}" for door, port in wanted.items()}
             )
@@ -206,40 +202,24 @@ class Broker:
         self._ports = self._running.ports
         if self._faulty is not None:
             self._faulty.begin(self._running.call)
-        if self._security is not None and self._inner_port == 0:
+        if not self._security.inner_port:
             self.create_users()
         return self
 
     # -- security --------------------------------------------------------------------------------------
 
-    def secure(self, files: "SecurityFiles") -> None:
+    def secure(self, files: SecurityFiles) -> None:
         """Make this a node of a secured cluster. Nodes use another listener than clients."""
-        self._security, self._files = files.security, files
         held = _hold(0)
         if held is None:
             raise BrokerFailed("a secured cluster needs Linux, where a port can be reserved")
         self._held["inner"] = held
-        self._inner_port = held.getsockname()[1]
-
-    def _security_settings(self) -> dict[str, str]:
-        if self._security is None:
-            return {}
-        if self._files is None:
-            self._own_files = tempfile.mkdtemp(prefix="penstock-security-")
-            self._files = SecurityFiles(self._security, self._own_files)
-        if not self._inner_port:
-            return self._files.node_settings("PLAINTEXT")
-        inner = ["INTERNAL", *(["CONTROLLER"] if "controller" in self._ports else [])]
-        return {
-            "listeners": f"CLIENTS://{HOST}:{self.port},INTERNAL://{HOST}:{self._inner_port}",
-            "inter.broker.listener.name": "INTERNAL",
-            "controller.listener.names": "CONTROLLER",
-            **self._files.node_settings("CLIENTS", inner),
-        }
+        self._security = BrokerSecurity(files.security, files, held.getsockname()[1])
 
     def create_users(self) -> None:
         """Put the users of SCRAM into the metadata log, unless they are there."""
-        change = None if self._files is None or self._has_users else self._files.scram_users()
+        files = self._security.files
+        change = None if files is None or self._has_users else files.scram_users()
         if change is not None:
             results = self._await(lambda node: node.context.controller.submit(change))
             for user, result in results.items():
@@ -255,7 +235,7 @@ class Broker:
 
     def client(self, user: str | None = None) -> ClientAccess:
         """The settings with which a user connects, as each client library takes them; by default the first user."""
-        return ClientAccess(self.bootstrap, self._files, user)
+        return ClientAccess(self.bootstrap, self._security.files, user)
 
     def _new_node(self, world: World, vfs: Vfs, config: NodeConfig) -> "Node":
         self._faulty = FaultyNode(world, config, self.disk, self.clock, self._network, self._faults)
@@ -306,9 +286,7 @@ class Broker:
                 held.close()
             self._held.clear()
             self._remove_data()
-            if self._own_files is not None:
-                shutil.rmtree(self._own_files, ignore_errors=True)
-                self._files = self._own_files = None
+            self._security.close()
 
     def _remove_data(self) -> None:
         if self._own_data is not None:

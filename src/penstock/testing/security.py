@@ -8,7 +8,9 @@ metadata log once the broker has started.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+import shutil
+import tempfile
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -155,6 +157,51 @@ class SecurityFiles:
         return AlterScramUsers(upsertions=tuple(made))
 
 
+class BrokerSecurity:
+    """The security of one broker, and the certificates that it made or shares with other nodes."""
+
+    def __init__(
+        self, security: Security | None, files: SecurityFiles | None = None, inner_port: int = 0
+    ) -> None:
+        self._security = security
+        self.files = files
+        """None until they are made, or without security."""
+        self._own: str | None = None
+        self.inner_port = inner_port
+        """Of the listener for other nodes of a secured cluster; 0 for a broker alone."""
+
+    @property
+    def protocol(self) -> str:
+        return "PLAINTEXT" if self._security is None else self._security.protocol
+
+    def settings(self, port: int, doors: Collection[str]) -> dict[str, str]:
+        """Of a broker with a port for clients, and other doors: http, line, controller."""
+        if self._security is None:
+            return {}
+        if self.files is None:
+            self._own = tempfile.mkdtemp(prefix="penstock-security-")
+            self.files = SecurityFiles(self._security, self._own)
+        outer = [each for each in ("http", "line") if each in doors]
+        found = {f"{each}.security.protocol": self._security.protocol for each in outer}
+        if not self._security.has_logins:
+            found |= {f"listener.name.{each}.ssl.client.auth": "required" for each in outer}
+        if not self.inner_port:
+            return found | self.files.node_settings("PLAINTEXT")
+        inner = ["INTERNAL", *(["CONTROLLER"] if "controller" in doors else [])]
+        return found | {
+            "listeners": f"CLIENTS://127.0.0.1:{port},INTERNAL://127.0.0.1:{self.inner_port}",
+            "inter.broker.listener.name": "INTERNAL",
+            "controller.listener.names": "CONTROLLER",
+            **self.files.node_settings("CLIENTS", inner),
+        }
+
+    def close(self) -> None:
+        """Remove the files, if this broker made them."""
+        if self._own is not None:
+            shutil.rmtree(self._own, ignore_errors=True)
+            self.files = self._own = None
+
+
 class ClientAccess:
     """The settings with which one user connects, as each library takes them."""
 
@@ -163,13 +210,21 @@ class ClientAccess:
         self._files = files
         self._security = None if files is None else files.security
         self.user = user
-        self._password = ""
+        self.password = ""
+        """With which the user logs in, for HTTP and the line protocol too."""
         if self._security is not None:
             self.user = user or next(iter(self._security.users))
             if self.user not in self._security.users:
                 known = ", ".join(self._security.users)
                 raise ValueError(f"the broker has no user {self.user}, expected one of {known}")
-            self._password = self._security.users[self.user]
+            self.password = self._security.users[self.user]
+
+    @property
+    def ca_file(self) -> str | None:
+        """The certificate of the authority that signed the broker's; None without TLS."""
+        if self._files is None or not self._files.security.has_tls:
+            return None
+        return self._files.path("ca.pem")
 
     def __repr__(self) -> str:
         return f"<ClientAccess {self.user or 'of everyone'} at {self.bootstrap}>"
@@ -187,7 +242,7 @@ class ClientAccess:
             module = PLAIN_MODULE if self._security.mechanism == "PLAIN" else SCRAM_MODULE
             found["sasl.mechanism"] = self._security.mechanism
             found["sasl.jaas.config"] = jaas_text(
-                module, {"username": str(self.user), "password": self._password}
+                module, {"username": str(self.user), "password": self.password}
             )
         else:
             found |= {
@@ -226,7 +281,7 @@ class ClientAccess:
             found |= {
                 "sasl.mechanism": self._security.mechanism,
                 "sasl.username": self.user,
-                "sasl.password": self._password,
+                "sasl.password": self.password,
             }
         else:
             found |= {
@@ -261,6 +316,6 @@ class ClientAccess:
             found |= {
                 "sasl_mechanism": self._security.mechanism,
                 "sasl_plain_username": self.user,
-                "sasl_plain_password": self._password,
+                "sasl_plain_password": self.password,
             }
         return found

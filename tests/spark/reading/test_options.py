@@ -179,7 +179,7 @@ def test_who_asks_for_plain_connections_gets_them() -> None:
         ({**TOPIC, "kafka.ssl.provider": "X"}, "option kafka.ssl.provider is not supported: remove it"),
         (
             {**TOPIC, "clientConfig": "/nowhere.properties"},
-            "option clientConfig: cannot read /nowhere.properties",
+            "cannot read /nowhere.properties",
         ),
         (
             {
