@@ -10,8 +10,8 @@ from tests.coordinator.groups.world import ATopic
 from penstock.coordinator.groups.consumer.assignors import (
     ASSIGNORS,
     AssignedMember,
-    assign_dealt,
     assign_range,
+    assign_round_robin,
     assign_uniform,
 )
 from penstock.coordinator.groups.consumer.member import Target
@@ -188,44 +188,44 @@ def after(members: dict[str, AssignedMember], result: Mapping[str, Target]) -> d
     }
 
 
-def test_dealt_partitions_are_those_of_the_design() -> None:
+def test_round_robin_partitions_are_those_of_the_design() -> None:
     """DESIGN section 2: alice [0, 2] and bob [1]; charlie joins: [0], [1], [2]."""
     topics = by_id(a_topic("a", 3))
     members = {"alice": member(topics)}
-    result = assign_dealt(members, topics)
+    result = assign_round_robin(members, topics)
     assert result == {"alice": {A: (0, 1, 2)}}
     members = after({**members, "bob": member(topics)}, result)
-    result = assign_dealt(members, topics)
+    result = assign_round_robin(members, topics)
     assert result == {"alice": {A: (0, 2)}, "bob": {A: (1,)}}
     members = after({**members, "charlie": member(topics)}, result)
-    result = assign_dealt(members, topics)
+    result = assign_round_robin(members, topics)
     assert result == {"alice": {A: (0,)}, "bob": {A: (1,)}, "charlie": {A: (2,)}}
     del members["charlie"]
-    assert assign_dealt(after(members, result), topics) == {"alice": {A: (0, 2)}, "bob": {A: (1,)}}
+    assert assign_round_robin(after(members, result), topics) == {"alice": {A: (0, 2)}, "bob": {A: (1,)}}
 
 
 def test_round_robin_depends_on_who_joined_first_and_not_on_names() -> None:
     topics = by_id(a_topic("a", 3))
     members = {"zoe": member(topics, {A: (0, 1, 2)}), "adam": member(topics)}
-    assert assign_dealt(members, topics) == {"zoe": {A: (0, 2)}, "adam": {A: (1,)}}
+    assert assign_round_robin(members, topics) == {"zoe": {A: (0, 2)}, "adam": {A: (1,)}}
 
 
 def test_dealing_goes_on_from_topic_to_topic() -> None:
     """So that who has more of one has less of the next."""
     topics = by_id(a_topic("a", 3), a_topic("b", 3))
-    result = assign_dealt({"x": member(topics), "y": member(topics)}, topics)
+    result = assign_round_robin({"x": member(topics), "y": member(topics)}, topics)
     assert result == {"x": {A: (0, 2), B: (1,)}, "y": {A: (1,), B: (0, 2)}}
 
 
 def test_round_robin_gives_a_topic_only_to_its_subscribers() -> None:
     one, both = by_id(a_topic("a", 3)), by_id(a_topic("a", 3), a_topic("b", 3))
-    result = assign_dealt({"x": member(both), "y": member(one)}, both)
+    result = assign_round_robin({"x": member(both), "y": member(one)}, both)
     assert result == {"x": {A: (0, 2), B: (0, 1, 2)}, "y": {A: (1,)}}
 
 
 @given(st.booleans().flatmap(groups))
 def test_round_robin_gives_every_partition_once_to_a_subscriber(members: dict[str, AssignedMember]) -> None:
-    result = assign_dealt(members, SOME)
+    result = assign_round_robin(members, SOME)
     dealt = [place for target in result.values() for place in places(target)]
     wanted = {
         (topic_id, partition)
@@ -244,7 +244,7 @@ def test_round_robin_gives_every_partition_once_to_a_subscriber(members: dict[st
 def test_dealing_is_balanced_keeps_all_that_balance_allows_and_is_done_when_asked_again(
     members: dict[str, AssignedMember],
 ) -> None:
-    result = assign_dealt(members, SOME)
+    result = assign_round_robin(members, SOME)
     loads = {member_id: len(places(target)) for member_id, target in result.items()}
     assert max(loads.values()) - min(loads.values()) <= 1
     taken: set[tuple[bytes, int]] = set()
@@ -257,7 +257,7 @@ def test_dealing_is_balanced_keeps_all_that_balance_allows_and_is_done_when_aske
         taken |= there
         kept = there & places(result[member_id])
         assert len(kept) == min(len(there), loads[member_id])
-    assert assign_dealt(after(members, result), SOME) == result
+    assert assign_round_robin(after(members, result), SOME) == result
 
 
 @given(groups(alike=False), st.randoms(use_true_random=False))
@@ -266,4 +266,4 @@ def test_dealing_does_not_depend_on_the_order_in_which_topics_are_named(
 ) -> None:
     shuffled = [*SOME.items()]
     rng.shuffle(shuffled)
-    assert assign_dealt(members, dict(shuffled)) == assign_dealt(members, SOME)
+    assert assign_round_robin(members, dict(shuffled)) == assign_round_robin(members, SOME)
