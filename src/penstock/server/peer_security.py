@@ -98,7 +98,7 @@ class PeerSecurity:
         return PeerFailed(pause.why)
 
     def made(self, address: Address) -> None:
-        """A connection is usable: both sides believe each other."""
+        """A connection is usable: both sides have authenticated each other."""
         if self._pauses.pop(address, None) is not None:
             logger.info("connected to node %s, which had refused this node", address)
 
