@@ -20,6 +20,7 @@ from penstock.spark.errors import BadOption
 from penstock.spark.pipeline import BadPipeline, CannotRun, load
 from penstock.spark.pipeline.brokers import check_brokers
 from penstock.spark.pipeline.options import Brokers
+from penstock.spark.pipeline.packaging import session
 from penstock.spark.reading.options import read_options
 from penstock.spark.source import DefaultSource
 from penstock.testing import Broker, Security
@@ -159,6 +160,17 @@ kafka.sasl.password: '${{env:{VARIABLE}}}'}}"
     [problem] = bad.value.problems
     assert "kafka.sasl.password" in problem.key
     assert f"needs the environment variable {VARIABLE}, which is not set" in problem.sentence
+
+
+def test_a_secret_among_sparks_settings_may_stand_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    conf = f"conf: {{spark.hadoop.fs.s3a.secret.key: '${{env:{VARIABLE}}}'}}\nsources:"
+    spec = load(written(tmp_path, PIPELINE.format(bootstrap="one:9092").replace("sources:", conf)))
+    sentence = rf"p\.yaml:\d+: spark.hadoop.fs.s3a.secret.key needs the environment variable {VARIABLE}"
+    with pytest.raises(CannotRun, match=sentence), session(spec):
+        pass
 
 
 def test_other_brokers_do_not_get_the_credentials_of_the_pipelines(tmp_path: Path) -> None:

@@ -12,6 +12,10 @@ import pytest
 @pytest.fixture(scope="session")
 def penstock_settings():
     return {"num.partitions": 2, "auto.create.topics.enable": False}
+
+@pytest.fixture(scope="session")
+def penstock_security():
+    return "SASL_PLAINTEXT"
 """
 
 TESTS = """
@@ -23,6 +27,7 @@ def test_a_broker_for_this_test(penstock_broker, penstock_session_broker):
     assert penstock_broker.port != penstock_session_broker.port
     assert penstock_broker.settings["num.partitions"] == "2"
     penstock_broker.create_topic("orders", partitions=3, retention_ms=1000)
+    assert penstock_broker.client().properties["security.protocol"] == "SASL_PLAINTEXT"
     seen.append((penstock_broker.port, penstock_session_broker.port, penstock_broker.data))
 
 def test_another_one_for_the_next(penstock_broker, penstock_session_broker):

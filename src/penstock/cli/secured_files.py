@@ -32,6 +32,13 @@ from penstock.server.certificate_authority import CertificateAuthority
 MECHANISM: Final = ScramMechanism.SCRAM_SHA_512
 ITERATIONS: Final = 8192
 SALT_BYTES: Final = 20
+PORT_MAX: Final = 65533
+"""A node uses the two ports after its own too."""
+HTTPS: Final = """
+# JSON over HTTPS, with the same users and ACLs, instead of http.listener=off:
+# http.listener=127.0.0.1:8443
+# http.security.protocol=SASL_SSL
+"""
 LOOPBACK: Final = ("localhost", "127.0.0.1")
 
 _STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
@@ -57,6 +64,9 @@ class SecuredFiles:
         addresses = [parse_address(each) for each in hosts]
         if len(set(addresses)) != len(addresses):
             raise ValueError("a node is named twice with --host, expected each node once")
+        for address in addresses:
+            if address.port > PORT_MAX:
+                raise ValueError(f"--host has the port {address.port}, expected at most {PORT_MAX}")
         if re.fullmatch(r"[A-Za-z0-9._-]{1,100}", user) is None:
             raise ValueError(f"--user is {user!r}, expected letters, digits, '.', '_' and '-', at most 100")
         self._is_local = not addresses
@@ -101,7 +111,8 @@ class SecuredFiles:
             write_new(beside / f"{node.name}.pem", authority.issue(node.name, names, days=self._days).pem)
             configs.append(f"{node.name}.properties")
             settings = self._settings(node, place) | {"bootstrap.scram.users": first_user}
-            write_new(beside / configs[-1], _text(f"penstock up --config {place / configs[-1]}", settings))
+            text = _text(f"penstock up --config {place / configs[-1]}", settings) + HTTPS
+            write_new(beside / configs[-1], text)
         client = f"{self._user}.properties"
         servers = ",".join(str(each.address) for each in self._nodes)
         login = jaas_text(SCRAM_MODULE, {"username": self._user, "password": password})

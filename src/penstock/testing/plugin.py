@@ -7,6 +7,7 @@ import pytest
 
 if TYPE_CHECKING:
     from penstock.testing.broker import Broker
+    from penstock.testing.security import Security
 
 
 @pytest.fixture(scope="session")
@@ -15,19 +16,29 @@ def penstock_settings() -> Mapping[str, object]:
     return {}
 
 
+@pytest.fixture(scope="session")
+def penstock_security() -> "Security | str | bool":
+    """How clients of the brokers below connect; define a fixture of this name to override it."""
+    return False
+
+
 @pytest.fixture
-def penstock_broker(penstock_settings: Mapping[str, object]) -> Iterator["Broker"]:
+def penstock_broker(
+    penstock_settings: Mapping[str, object], penstock_security: "Security | str | bool"
+) -> Iterator["Broker"]:
     """A Kafka broker for one test."""
     from penstock.testing.broker import Broker  # noqa: PLC0415
 
-    with Broker(settings=penstock_settings) as broker:
+    with Broker(settings=penstock_settings, security=penstock_security) as broker:
         yield broker
 
 
 @pytest.fixture(scope="session")
-def penstock_session_broker(penstock_settings: Mapping[str, object]) -> Iterator["Broker"]:
+def penstock_session_broker(
+    penstock_settings: Mapping[str, object], penstock_security: "Security | str | bool"
+) -> Iterator["Broker"]:
     """A Kafka broker for the whole run, shared by all tests that use it."""
     from penstock.testing.broker import Broker  # noqa: PLC0415
 
-    with Broker(settings=penstock_settings) as broker:
+    with Broker(settings=penstock_settings, security=penstock_security) as broker:
         yield broker

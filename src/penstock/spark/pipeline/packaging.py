@@ -20,6 +20,9 @@ from pathlib import Path
 from py_compile import PycInvalidationMode
 from typing import TYPE_CHECKING, Final
 
+from penstock.base.settings import BadSetting
+from penstock.client.referenced_values import resolve
+
 from .errors import CannotRun, one_sentence
 from .spec import DeltaSink, PipelineSpec
 
@@ -57,7 +60,13 @@ def session(
     # The failed flow reports an exception of the user's function once.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     is_local = remote is None and master.startswith("local")
-    settings = {**DEFAULTS, **spec.conf, **(conf or {})}
+    try:
+        own = {
+            name: resolve(value, f"{spec.where('conf', name)}: {name}") for name, value in spec.conf.items()
+        }
+    except BadSetting as error:
+        raise CannotRun(str(error)) from error
+    settings = {**DEFAULTS, **own, **(conf or {})}
     if remote is None and not is_local:
         settings = _for_cluster(master, settings)
     try:
