@@ -16,7 +16,7 @@ from penstock.base.ids import Uuid
 from penstock.base.internal_topics import INTERNAL_TOPICS
 from penstock.base.steps import Steps, next_tick
 from penstock.metadata.acls import CLUSTER_NAME, AclResourceType, Operation
-from penstock.metadata.configs import broker_flag
+from penstock.metadata.configs import broker_flag, broker_setting
 from penstock.metadata.controller.requests import CreatedTopic, CreateTopics, NewTopic
 from penstock.metadata.controller.topics import check_name
 from penstock.metadata.image import ClusterImage, Topic
@@ -28,6 +28,7 @@ from .support.client_view import ClientView
 from .support.context import Call, Context
 from .support.controller_call import submit
 from .support.metadata_delay import leaders_known
+from .support.mutation_quota import MutationQuota
 from .support.response_fields import (
     NO_THROTTLE,
     OPERATIONS_NOT_REQUESTED,
@@ -132,6 +133,8 @@ def _to_create(
         return [], {}
     topics: list[NewTopic] = []
     refusals: dict[str, ErrorCode] = {}
+    quota = MutationQuota(context, call, strict_since=0)
+    usual = int(broker_setting("num.partitions", context.image, context.settings) or 1)
     everywhere = context.permits(call.session, Operation.CREATE, AclResourceType.CLUSTER, CLUSTER_NAME)
     for name in missing:
         if not context.permits(call.session, Operation.DESCRIBE, AclResourceType.TOPIC, name):
@@ -142,7 +145,8 @@ def _to_create(
             refusals[name] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             continue
         topic = automatic_topic(name, context.image, context.settings)
-        if topic is not None:
+        # One above the client's quota of changes is unknown for now: clients ask again.
+        if topic is not None and quota.admits(max(topic.partitions, usual)):
             topics.append(topic)
     return topics, refusals
 

@@ -170,7 +170,10 @@ def _answer(context: Context, call: Call, handler: Handler, slices: list[Any], s
     for at, message in enumerate(slices):
         if at:
             yield next_tick(context.world)
+        began_ns = context.world.clock_ns()
         answer = handler(context, call._replace(message=message))
+        if at and context.quotas is not None and (share := call.session.state.share) is not None:
+            share.measured_ns += context.world.clock_ns() - began_ns
         if split.in_order and isinstance(answer, Promise):
             answer = yield answer
         answers.append(answer)
