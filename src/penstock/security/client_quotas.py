@@ -336,7 +336,13 @@ class ClientQuotas:
             ):
                 return held
             held.leave()
-        return ClientShare(self, session, client_id)
+        share = ClientShare(self, session, client_id)
+        if held is not None and (held.principal, held.client_id) == (share.principal, client_id):
+            # Quotas of others have changed: `follow` ends it otherwise.
+            share.muted_until_ns, share.throttled_by = held.muted_until_ns, held.throttled_by
+            if share.muted_until_ns > self.now_ns():
+                self.muted[share] = None
+        return share
 
     def _applied(self, key: str, principal: str, client_id: str) -> AppliedQuota | None:
         return applying_quota(self.in_force, key, principal.partition(":")[2], client_id)

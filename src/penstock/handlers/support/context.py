@@ -128,7 +128,7 @@ class Session:
 
     def within(self, request: str, client_id: str | None) -> "Session":
         """The session of one request on this connection."""
-        other = Session(self.host, self.port, self.peer, self.listener, self.end)
+        other = Session(self.host, self.port, self.peer, self.listener, self.end, self.mute)
         other.principal, other.is_by_token = self.principal, self.is_by_token
         other.login, other.state = self.login, self.state
         other.request, other.client_id = request, client_id
