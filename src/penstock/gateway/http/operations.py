@@ -17,6 +17,7 @@ from penstock.gateway.shared.health import (
     warnings,
 )
 from penstock.gateway.shared.metrics_page import collect
+from penstock.handlers.support.context import ANONYMOUS
 from penstock.metadata.acls import CLUSTER_NAME, Operation
 
 OK, DEGRADED, UNAVAILABLE = "ok", "degraded", "unavailable"
@@ -105,7 +106,9 @@ def ready(node: ObservedNode, request: Request) -> Steps[Answer]:
 
 def _shown(node: ObservedNode, request: Request, found: list[Problem]) -> list[Problem]:
     """Messages may name partitions and directories."""
-    if not found or node.context.permits(request.session, Operation.DESCRIBE, CLUSTER, CLUSTER_NAME):
+    is_guest = bool(node.http_schemes) and request.session.principal == ANONYMOUS
+    is_permitted = node.context.permits(request.session, Operation.DESCRIBE, CLUSTER, CLUSTER_NAME)
+    if not found or (is_permitted and not is_guest):
         return found
     return [msgspec.structs.replace(each, message=_HIDDEN) for each in found]
 

@@ -88,8 +88,9 @@ class DoorLogins:
         self._failed_delay_ms = failed_delay_ms
         self.session_ms = session_ms
         self._secret = secret
-        self._remembered: OrderedDict[bytes, tuple[ScramMechanism, bytes, int]] = OrderedDict()
-        """By the keyed hash of a user and a password: the user's mechanism and stored key, and until when."""
+        self._remembered: OrderedDict[bytes, tuple[ScramMechanism | None, bytes, int]] = OrderedDict()
+        """By the keyed hash of a user and a password that was right: the user's mechanism and stored key, and until
+        when. Users of PLAIN have none, and are checked again."""
         self._hashing = HashingQueue(context.world)
         self._guesses = Guesses(context.world)
         self._failed = FailedLogins(context.world)
@@ -157,6 +158,7 @@ class DoorLogins:
             raise LoginRefused("the user or the password is empty or too long")
         proof = self._proof(given)
         if self._plain is not None and self._plain.knows(user, password):
+            self._remember(proof, None, b"")
             return Login(user, PLAIN)
         if not self._scrams:
             raise LoginRefused("unknown user or wrong password")
@@ -198,8 +200,13 @@ class DoorLogins:
         if remembered is None:
             return None
         mechanism, key, until_ns = remembered
-        found = self._user(mechanism, user)
-        if found is None or found.credential.stored_key != key or self._context.world.clock_ns() > until_ns:
+        found = None if mechanism is None else self._user(mechanism, user)
+        if (
+            mechanism is None
+            or found is None
+            or found.credential.stored_key != key
+            or self._context.world.clock_ns() > until_ns
+        ):
             del self._remembered[proof]
             return None
         return self._login(mechanism, found)
@@ -241,7 +248,7 @@ class DoorLogins:
     def _login(self, mechanism: ScramMechanism, known: KnownUser) -> Login:
         return Login(known.user, mechanism.label, lambda: self._user(mechanism, known.user) == known)
 
-    def _remember(self, proof: bytes, mechanism: ScramMechanism, key: bytes) -> None:
+    def _remember(self, proof: bytes, mechanism: ScramMechanism | None, key: bytes) -> None:
         self._remembered[proof] = mechanism, key, self._context.world.clock_ns() + REMEMBERED_NS
         while len(self._remembered) > REMEMBERED_MAX:
             self._remembered.popitem(last=False)

@@ -51,6 +51,10 @@ class ObservedNode(Protocol):
     def is_broker(self) -> bool:
         """False for a controller without a broker."""
 
+    @property
+    def http_schemes(self) -> tuple[str, ...]:
+        """What HTTP clients log in with; empty if they need not."""
+
 
 def disk_usage(directory: LogDirectory) -> Usage | None:
     """Usage of the volume that holds the logs; None if it cannot be read."""

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from base64 import b64encode
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -213,10 +214,11 @@ def config() -> str:
     return str(found)
 
 
-def schemathesis(scratch: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def schemathesis(scratch: Path, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
     """Every check that it has, on every route."""
     (scratch / "schemathesis.toml").write_text(config())
-    with Broker(http=True, settings={"durability.fsync": "never"}) as broker:
+    named = {name.replace("_", "."): each for name, each in settings.items()}
+    with Broker(http=True, settings={"durability.fsync": "never", **named}) as broker:
         command = [sys.executable, "-m", "schemathesis.cli", "run", f"{broker.http_url}/openapi.json"]
         command += ["--no-color", *arguments]
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=scratch)
@@ -230,6 +232,23 @@ def test_what_the_description_says_is_so(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout[-5000:]
     assert re.search(r"Selected: (\d+)/\1\n", done.stdout), done.stdout[-5000:]
     assert re.search(r"\b[1-9]\d* generated, ", done.stdout), done.stdout[-5000:]
+
+
+@pytest.mark.long
+def test_what_the_description_says_of_log_ins_is_so(tmp_path: Path) -> None:
+    """A client without its credentials, and with wrong ones, is refused everywhere."""
+    header = f"Authorization: Basic {b64encode(b'alice:secret').decode()}"
+    done = schemathesis(
+        tmp_path,
+        *("--seed", "7", "--phases", "examples,fuzzing", "--max-examples", "1", "-H", header),
+        http_security_protocol="SASL_PLAINTEXT",
+        sasl_enabled_mechanisms="PLAIN",
+        connection_failed_authentication_delay_ms="1",
+        listener_name_http_plain_sasl_jaas_config="org.apache.kafka.common.security.plain.PlainLoginModule required "
+        'user_alice="secret";',
+    )
+    assert done.returncode == 0, done.stdout[-5000:]
+    assert re.search(r"Selected: (\d+)/\1\n", done.stdout), done.stdout[-5000:]
 
 
 @pytest.mark.long
