@@ -1,6 +1,7 @@
 """Our clients at a secured Apache Kafka: each protocol and mechanism, users, tokens, and what must fail."""
 
 import io
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -191,3 +192,39 @@ def test_what_does_not_fit_is_a_sentence(secured: Secured, run: User) -> None:
         assert done.code == 2
         assert sentence in done.err, done.err
         assert "planted" not in done.err
+
+
+def test_kafkas_tools_take_the_files_of_secure_init(kafka: KafkaPeer, tmp_path: Path) -> None:
+    """The client configs of `secure init` and `users add --to`, unchanged."""
+    [port] = free_ports(1)
+    command = [sys.executable, "-m", "penstock"]
+    made = subprocess.run(
+        [*command, "secure", "init", "secured", "--host", f"localhost:{port}"],
+        cwd=tmp_path,
+        capture_output=True,
+        check=False,
+    )
+    assert made.returncode == 0, made.stderr
+    start = [*command, "up", "--config", "secured/node.properties"]
+    with subprocess.Popen(start, cwd=tmp_path, stdout=subprocess.PIPE) as node:
+        try:
+            assert node.stdout is not None
+            assert node.stdout.readline().startswith(b"penstock ready ")
+            add = [
+                "users",
+                "add",
+                "alice",
+                "--to",
+                "alice.properties",
+                "--client-config",
+                "secured/admin.properties",
+            ]
+            subprocess.run([*command, *add], cwd=tmp_path, check=True, capture_output=True)
+            tool = ("org.apache.kafka.tools.TopicCommand", "--bootstrap-server", f"localhost:{port}")
+            admin, alice = tmp_path / "secured" / "admin.properties", tmp_path / "alice.properties"
+            kafka.java(*tool, "--command-config", str(admin), "--create", "--topic", "orders")
+            assert "orders" in kafka.java(*tool, "--command-config", str(admin), "--list")
+            assert "orders" not in kafka.java(*tool, "--command-config", str(alice), "--list")
+        finally:
+            node.terminate()
+            node.wait(60)
