@@ -184,13 +184,20 @@ def test_a_cluster_on_one_machine_starts_with_a_file_and_its_first_users(tmp_pat
     alice = FIRST_USER.replace("name=broker", "name=alice").replace(broker, PASSWORDS["alice"])
     command = [sys.executable, "-m", "penstock", "cluster"]
     where = ["--data", str(tmp_path / "cluster")]
+    of_alice = tmp_path / "alice.properties"
+    of_alice.write_text(
+        f"security.protocol=SASL_SSL\nsasl.mechanism=SCRAM-SHA-256\nsasl.username=alice\n"
+        f"sasl.password={PASSWORDS['alice']}\nssl.truststore.type=PEM\nssl.truststore.location={made.ca_file}\n"
+    )
     words = [*command, "start", *where, "--base-port", "0", "--config", str(file), "--json"]
+    words += ["--client-config", str(of_alice)]
     with subprocess.Popen(
         [*words, "--add-scram", FIRST_USER, "--add-scram", alice], stdout=subprocess.PIPE, text=True
     ) as running:
         assert running.stdout is not None
         ready = json.loads(running.stdout.readline())
         try:
+            assert {each["state"] for each in ready["nodes"]} == {"up"}
             servers = ",".join(each["kafka"] for each in ready["nodes"])
             client = made.client() | {"bootstrap.servers": servers, "sasl.mechanism": "SCRAM-SHA-256"}
             admin = AdminClient(client)

@@ -127,6 +127,13 @@ def test_a_broker_logs_in_at_a_listener_that_only_controllers_have() -> None:
     assert set(config.sasl) == {"INTERNAL"}
 
 
+def test_controllers_that_a_broker_knows_by_their_addresses_alone_have_the_usual_name() -> None:
+    """As `penstock cluster start --controllers 3` has them."""
+    config = told(**BROKER_ONLY, **{"controller.listener.names": None})
+    assert config.cluster.controller_listener == "CONTROLLER"
+    assert config.to_controllers.login is not None
+
+
 def test_a_broker_may_log_in_at_controllers_with_scram() -> None:
     """They have the metadata by then, other than a controller that asks another for it."""
     scram = {

@@ -142,9 +142,12 @@ def check_reachable(
 
 
 def controller_names(entries: Mapping[str, ConfigEntry], controller: str | None) -> tuple[str, ...]:
-    """Names of the controller listeners."""
+    """Names of the controllers' listeners: those of this node, or on a broker those that it connects to."""
     named = tuple(each.upper() for each in _list(entries, "controller.listener.names"))
-    return (*named, CONTROLLER_LISTENER) if controller is not None else named
+    is_only_broker = _list(entries, "process.roles") == [BROKER]
+    if controller is not None or (is_only_broker and not named):
+        return (*named, CONTROLLER_LISTENER)
+    return named
 
 
 def _list(entries: Mapping[str, ConfigEntry], name: str) -> list[str]:

@@ -79,8 +79,8 @@ class PeersSettings:
     def warnings(self) -> list[str]:
         """Call it last."""
         entry = self._entries.get(JAAS_CONFIG)
-        if entry is None or self._is_jaas_used:
-            return []
+        if entry is None or self._is_jaas_used or not self._cluster.is_broker:
+            return []  # brokers and controllers may share one file
         return [
             f"{JAAS_CONFIG} ({entry.where}) has no effect: no listener between nodes needs it; users of a listener "
             f"are in {LISTENER_PREFIX}NAME.MECHANISM.{JAAS_CONFIG}"

@@ -22,6 +22,7 @@ from penstock.cli.connecting import ClientConfigFile, parse_pairs, secured, targ
 from penstock.cli.main import EXIT_WRONG
 from penstock.cli.options import AddScram, Json
 from penstock.cli.output import Refused, counted, print_json, print_json_line, print_result
+from penstock.client.settings import ClientSettings
 
 DATA_DEFAULT = Path("penstock-cluster")
 BASE_PORT_DEFAULT = 9092
@@ -79,6 +80,7 @@ def start_command(
         typer.Option("--config", metavar="FILE", help="Settings file of every node, as for penstock up."),
     ] = None,
     users: AddScram = None,
+    client_config: ClientConfigFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON lines: an object for each event.")] = False,
 ) -> None:
     """Start a cluster, show its state, and stop it at Ctrl-C.
@@ -100,7 +102,7 @@ def start_command(
         config=config,
     )
     nodes.give_first_users(users)
-    start(data, wanted, is_new=brokers is not None, as_json=as_json)
+    start(data, wanted, is_new=brokers is not None, as_json=as_json, client_config=client_config)
 
 
 @app.command("status")
@@ -113,8 +115,7 @@ def status_command(
     """
     layout = _existing(data)
     try:
-        settings = secured(SETTINGS, target_of(None, client_config).config)
-        document = look(layout, settings, is_watching=False)
+        document = look(layout, _looking(client_config), is_watching=False)
     except KafkaError as error:
         raise Refused(str(error)) from error
     if as_json:
@@ -164,9 +165,20 @@ def restart_command(node: NodeId, data: Data = DATA_DEFAULT, as_json: Json = Fal
     print_result({"restarted": node, "pid": pid}, f"node {node} is up, process {pid}", as_json=as_json)
 
 
-def start(directory: Path, wanted: ClusterOptions, *, is_new: bool = False, as_json: bool = False) -> None:
+def start(
+    directory: Path,
+    wanted: ClusterOptions,
+    *,
+    is_new: bool = False,
+    as_json: bool = False,
+    client_config: str | None = None,
+) -> None:
     """Run until Ctrl-C, or until another command stops the cluster. With `is_new` its size must match `wanted`."""
     layout = _layout(directory, wanted, is_new)
+    try:
+        settings = _looking(client_config)
+    except KafkaError as error:
+        raise Refused(str(error)) from error
     if running := nodes.running_nodes(layout):
         raise Refused(
             f"the cluster in {directory} runs already: node {min(running)} is process {running[min(running)]}"
@@ -178,7 +190,7 @@ def start(directory: Path, wanted: ClusterOptions, *, is_new: bool = False, as_j
         layout.stopping.unlink(missing_ok=True)
         nodes.start_nodes(layout, layout.nodes)
         try:
-            _watch(layout, stop, as_json)
+            _watch(layout, settings, stop, as_json)
         finally:
             stopped = nodes.stop_nodes(layout, layout.nodes)
     _say(as_json, "stopped", f"stopped {_listed(stopped)}" if stopped else "no node runs", ids=stopped)
@@ -206,9 +218,14 @@ def _layout(directory: Path, wanted: ClusterOptions, is_new: bool) -> Layout:
     )
 
 
-def _watch(layout: Layout, stop: threading.Event, as_json: bool) -> None:
+def _looking(client_config: str | None) -> ClientSettings:
+    """How to ask the brokers for their state."""
+    return secured(SETTINGS, target_of(None, client_config).config)
+
+
+def _watch(layout: Layout, settings: ClientSettings, stop: threading.Event, as_json: bool) -> None:
     """Print changes until the cluster is stopped, by a signal or by another command."""
-    document = look(layout)
+    document = look(layout, settings)
     if as_json:
         print_json_line({"event": "ready", **document})
     else:
@@ -216,7 +233,7 @@ def _watch(layout: Layout, stop: threading.Event, as_json: bool) -> None:
         print(f"clients connect to {layout.bootstrap}; Ctrl-C stops all", flush=True)
     before = document
     while not stop.wait(LOOK_EVERY_S):
-        now = look(layout)
+        now = look(layout, settings)
         for old, new in zip(before["nodes"], now["nodes"], strict=True):
             if old["state"] != new["state"] or old["pid"] != new["pid"]:
                 words = f"node {new['id']}: {new['state']}" + (
