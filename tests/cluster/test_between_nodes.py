@@ -25,7 +25,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 from tests.compat.clients.patient import wait_until
-from tests.server.tls_nodes import issue, write_ca, write_store
+from tests.server.tls_nodes import issue, pem_of, write_ca, write_store
 
 from penstock.server import file_watch
 from penstock.server.ports import free_ports
@@ -34,6 +34,13 @@ from penstock.testing import Broker, BrokerFailed, Cluster
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule required"
 USERS = f'{PLAIN_MODULE} username="node" password="n" user_node="n" user_alice="a";'
+
+
+@pytest.fixture(scope="module", autouse=True)
+def look_often() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(file_watch, "LOOK_MS", 50)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -161,6 +168,41 @@ def test_a_leader_that_is_killed_is_replaced_at_once(cluster: Cluster, directory
     assert failed == []
 
 
+def test_certificates_and_their_authority_are_rotated_while_nodes_run(
+    ca: trustme.CA,
+    cluster: Cluster,
+    directory: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """docs/security.md: trust both authorities, replace the certificates, trust only the new one."""
+    caplog.set_level(logging.INFO)
+    new, trusted = trustme.CA(), directory / "ca.pem"
+
+    def all_have_read(count: int) -> bool:
+        lines = [each.getMessage() for each in caplog.records]
+        listeners = sum("listener PLAINTEXT has the certificate" in each for each in lines)
+        return min(listeners, sum("new connections to brokers use" in each for each in lines)) >= count
+
+    def replaced(path: Path, data: bytes) -> None:
+        beside = path.with_suffix(".new")
+        beside.write_bytes(data)
+        caplog.clear()
+        beside.replace(path)
+        wait_until(lambda: all_have_read(3))
+
+    both = ca.cert_pem.bytes() + new.cert_pem.bytes()
+    replaced(trusted, both)
+    replaced(directory / "node.pem", pem_of(issue(new, common_name="node")))
+    replaced(trusted, new.cert_pem.bytes())
+    admin = AdminClient(client(cluster, directory))
+    admin.create_topics([NewTopic("rotated", 1, 3)])["rotated"].result(30)
+    restarted = cluster.brokers[admin.list_topics("rotated", 30).topics["rotated"].partitions[0].leader - 1]
+    restarted.kill()
+    restarted.start()
+    wait_until(lambda: len(admin.list_topics("rotated", 30).topics["rotated"].partitions[0].isrs) == 3)
+    assert [each.getMessage() for each in caplog.records if each.levelno >= logging.ERROR] == []
+
+
 # -- nodes that are not let in ---------------------------------------------------------------------------
 
 
@@ -251,11 +293,9 @@ def test_a_broker_whose_user_is_missing_joins_when_the_user_is_made(caplog: pyte
 def test_a_broker_with_a_certificate_of_a_strange_authority_joins_when_its_file_is_replaced(
     ca: trustme.CA,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Certificates name the nodes, and are their only way in."""
-    monkeypatch.setattr(file_watch, "LOOK_MS", 50)
     (tmp_path / "1").mkdir()
     (tmp_path / "2").mkdir()
     common = {

@@ -194,6 +194,22 @@ def fetch(
     return read_fetch_response(whole[at:], version)
 
 
+def test_a_leader_is_named_at_the_listener_that_was_asked_or_not_at_all(controller: Cluster) -> None:
+    """While listeners change, the address of another one would have another protocol."""
+    controller.quorum.second_listeners = frozenset({"SECURE"})
+    controller.session = Session("127.0.0.1", 9193, "127.0.0.1:50000", "SECURE")
+
+    def named(leader: LeaderHint) -> list[str]:
+        answering(controller, FetchReply(0, Code.NONE, leader, 12, 3, records=b"a batch"))
+        return [each.host for each in fetch(controller, 18, METADATA_TOPIC_ID).node_endpoints]
+
+    assert named(HINT) == []
+    both = HINT._replace(endpoints=(*HINT.endpoints, Endpoint("SECURE", "b", 9193)))
+    assert named(both) == ["b"]
+    controller.quorum.second_listeners = frozenset()
+    assert named(HINT) == ["a"], "listeners of one cluster may have different names"
+
+
 @pytest.mark.parametrize("version", range(4, 19))
 def test_the_metadata_log_is_fetched_in_every_version(version: int, controller: Cluster) -> None:
     reply = FetchReply(0, Code.NONE, HINT, 12, 3, records=b"a batch")
