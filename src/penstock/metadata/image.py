@@ -9,7 +9,7 @@ that no node loses them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
 from typing import NamedTuple
@@ -164,7 +164,8 @@ class ClusterImage:
     collisions: FrozenMap[str, str] = FrozenMap()  # noqa: RUF009
     """Topics with a dot or an underscore in their names, by the name with underscores for dots. In names of
     metrics both become underscores, so two topics must not differ in them only."""
-    configs: FrozenMap[Resource, Mapping[str, str]] = FrozenMap()  # noqa: RUF009
+    configs: FrozenMap[Resource, Mapping[str, str]] = field(default=FrozenMap(), repr=False)
+    """Some are secrets."""
     quotas: FrozenMap[QuotaEntity, Mapping[str, float]] = FrozenMap()  # noqa: RUF009
     """Limits of users, client ids and addresses, by key."""
     acls: FrozenMap[Uuid, Acl] = FrozenMap()  # noqa: RUF009

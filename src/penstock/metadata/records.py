@@ -146,12 +146,16 @@ class ConfigRecord(MetadataRecord):
     value: str | None = wire(STRING, nullable=True)
     """None removes the setting."""
 
-    def __repr__(self) -> str:
-        """Without the value of a password."""
+    @property
+    def is_secret(self) -> bool:
         from .config_table import BROKER_SETTINGS  # noqa: PLC0415  (which few records need)
 
         setting = BROKER_SETTINGS.get(self.name)
-        value = "[hidden]" if setting is not None and setting.is_secret and self.value else repr(self.value)
+        return setting is not None and setting.is_secret and bool(self.value)
+
+    def __repr__(self) -> str:
+        """Without the value of a password."""
+        value = "[hidden]" if self.is_secret else repr(self.value)
         return (
             f"ConfigRecord(version={self.version!r}, resource_type={self.resource_type!r}, "
             f"resource_name={self.resource_name!r}, name={self.name!r}, value={value})"
@@ -349,6 +353,17 @@ def encode(record: AnyRecord) -> bytes:
     write_uvarint(out, record.version)
     body_of(type(record), record.version).write(out, record)
     return bytes(out)
+
+
+def has_secret(data: bytes) -> bool:
+    """Whether an encoded record has a password, or what stands for one."""
+    try:
+        record = decode(data)
+    except CorruptStruct:
+        return False
+    return isinstance(record, UserScramCredentialRecord) or (
+        isinstance(record, ConfigRecord) and record.is_secret
+    )
 
 
 def decode(data: bytes) -> AnyRecord:

@@ -9,13 +9,14 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 import typer
 
 from penstock.base.errors import KafkaError
 from penstock.base.ids import Offset, uuid_text
+from penstock.base.internal_topics import METADATA_TOPIC
 from penstock.cli.main import EXIT_CANNOT, EXIT_WRONG
 from penstock.cli.output import complain, print_json_line, printable
 from penstock.records import Codec, ControlType, Record, RecordBatch, parse_control
@@ -66,7 +67,7 @@ def dump_command(
     batch, and the exit code is 1.
 
     Bytes are shown as text if they are printable UTF-8, otherwise in hex after 0x. In JSON a key or value that
-    is not UTF-8 is keyHex or valueHex.
+    is not UTF-8 is keyHex or valueHex. Passwords in the metadata log are hidden.
 
     \b
     penstock log dump orders-0/00000000000000000000.log --records --from-offset 100 --max-batches 3
@@ -92,6 +93,9 @@ def dump_command(
                 complain(f"{path}: {positions} damaged")
                 worst = max(worst, EXIT_WRONG)
     return worst
+
+
+HIDDEN: Final = b"(hidden: a secret)"
 
 
 class DumpOptions(NamedTuple):
@@ -281,10 +285,22 @@ def _read_records(source: Source, position: int, batch: RecordBatch) -> Iterator
     try:
         for record in batch.records():
             if record.offset >= source.options.from_offset:
-                yield DumpEntry("record", _record_fields(batch, record))
+                yield DumpEntry("record", _without_secret(source, _record_fields(batch, record)))
     except KafkaError as error:
         problem = "the records cannot be decoded"
         yield Finding("error", source.path, position, problem, str(error), f"{batch.count} records")
+
+
+def _without_secret(source: Source, fields: dict[str, Any]) -> dict[str, Any]:
+    """Hide passwords, and what stands for them, in the metadata log and its snapshots."""
+    is_metadata = os.path.basename(os.path.dirname(os.path.abspath(source.path))).startswith(METADATA_TOPIC)
+    payload = fields.get("payload")
+    if is_metadata and payload is not None and "controlType" not in fields:
+        from penstock.metadata.records import has_secret  # noqa: PLC0415  # few files are of the metadata log
+
+        if has_secret(payload):
+            return fields | {"payload": HIDDEN}
+    return fields
 
 
 def _record_fields(batch: RecordBatch, record: Record) -> dict[str, Any]:
