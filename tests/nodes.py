@@ -38,8 +38,8 @@ class StillTransport:
         self.is_closed = False
         self.sends = 0
 
-    def get_extra_info(self, name: str) -> tuple[str, int]:
-        return {"peername": ("10.0.0.1", 4711), "sockname": ("10.0.0.2", 9092)}[name]
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return {"peername": ("10.0.0.1", 4711), "sockname": ("10.0.0.2", 9092)}.get(name, default)
 
     def write(self, data: Buffer) -> None:
         self.sends += 1
