@@ -216,7 +216,7 @@ def test_a_delegation_token_logs_in_until_it_expires() -> None:
 
 class Anything:
     takes_passwords = takes_tokens = True
-    check = None
+    check = fingerprint = None
 
 
 def result_of(call: Callable[[], Any]) -> Any:

@@ -33,7 +33,7 @@ class HttpLogins:
     """The log-ins of the HTTP door."""
 
     def __init__(self, logins: "DoorLogins") -> None:
-        self.check = logins.check
+        self.check, self.fingerprint = logins.check, logins.fingerprint
         self.schemes = tuple(
             name
             for name, is_on in (("basic", logins.takes_passwords), ("bearer", logins.takes_tokens))

@@ -96,8 +96,8 @@ class HttpConversation:
         self._session = wire.session
         """As connected: of requests that need no log-in."""
         self._session.end = self._end
-        self._login: tuple[str, Login, Session] | None = None
-        """The `Authorization` header of the last log-in, what it showed, and the user's session."""
+        self._login: tuple[bytes, Login, Session] | None = None
+        """The fingerprint of the last log-in's `Authorization` header, what it showed, and the user's session."""
         self._parser = RequestParser(server)
         self._complete = self._parser.complete
         """Requests that wait for the one in progress."""
@@ -345,7 +345,7 @@ class HttpConversation:
         and again if a request has other credentials or the user has changed."""
         logins, world = self._server.logins, self._server.context.world
         assert logins is not None
-        given, known = headers.get(HEADER), self._login
+        given, known = logins.fingerprint(headers.get(HEADER, "")), self._login
         if known is not None and given == known[0] and known[1].is_current(world.now_ms()):
             then(known[2])
             return
@@ -358,7 +358,7 @@ class HttpConversation:
         def accepted(login: Login) -> None:
             if not self._is_over and self._is_busy:
                 session = login.session_of(self._session)
-                self._login = given or "", login, session
+                self._login = given, login, session
                 self._wire.holds_before_login(0)
                 then(session)
 
