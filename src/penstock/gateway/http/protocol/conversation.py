@@ -37,11 +37,11 @@ from penstock.gateway.http.protocol.messages import (
     Stream,
     lines,
 )
+from penstock.gateway.http.protocol.request_guard import RequestGuard
 from penstock.gateway.http.protocol.request_parser import SLICE_BYTES, ParsedRequest, RequestParser
 from penstock.gateway.http.protocol.routing import BoundRoute, split_target
-from penstock.gateway.shared.access import check, is_still_allowed
 from penstock.gateway.shared.door_quotas import DoorQuota
-from penstock.gateway.shared.login import Login, LoginRefused
+from penstock.gateway.shared.login import Login
 from penstock.gateway.shared.wire import Wire
 from penstock.handlers.support.context import Session
 
@@ -66,11 +66,10 @@ class HttpConversation:
     """A `Conversation`."""
 
     __slots__ = (
-        "_asked",
         "_began_ns",
         "_complete",
         "_entry",
-        "_expiry",
+        "_guard",
         "_is_busy",
         "_is_going_on",
         "_is_head",
@@ -122,10 +121,7 @@ class HttpConversation:
         self._room: Promise[None] | None = None
         """Resolved when a stream may write more."""
         self._quota = DoorQuota(server.context)
-        self._asked: tuple[BoundRoute, Request, Login | None] | None = None
-        """While the request is decided about again when ACLs or users change: what was asked, and by whom."""
-        self._expiry: Timer | None = None
-        """Runs until that user's log-in expires."""
+        self._guard = RequestGuard(server, self._give_up)
 
     # -- what the wire calls ---------------------------------------------------------------------------
 
@@ -166,7 +162,7 @@ class HttpConversation:
         if self._linger is not None:
             self._linger.cancel()
             self._linger = None
-        self._unguard()
+        self._guard.end()
         self._quota.leave()
         if self._running is not None:
             self._running.cancel()
@@ -278,7 +274,8 @@ class HttpConversation:
             if self._is_head:
                 request = request._replace(is_head=True)
             if server.is_guarded:
-                self._guard(entry, request)
+                login = None if self._login is None else self._login[1]
+                self._guard.begin(entry.route, request, login, is_reading=self._is_reading)
             if server.context.quotas is None:
                 answer = entry.handle(server.gateway, request)
             else:
@@ -333,7 +330,7 @@ class HttpConversation:
             error = HttpError(500, "internal_error", "internal error; see the broker's log")
         self._respond(error_response(error))
 
-    # -- log-ins and ACLs ------------------------------------------------------------------------------
+    # -- log-ins ---------------------------------------------------------------------------------------
 
     def _log_in(
         self,
@@ -384,47 +381,6 @@ class HttpConversation:
             self._go_on()
 
         self._log_in(parser.headers, accepted, refused)
-
-    def _guard(self, entry: BoundRoute, request: Request) -> None:
-        """Raise if the client is not authorized. A read is decided about again when ACLs or users change."""
-        server = self._server
-        rule = entry.route.rule
-        if rule is None:
-            raise HttpError(403, "no_rule", f"{entry.route.method} {entry.route.path} is for nobody")
-        if server.is_open(rule):
-            return
-        check(server.context, request.session, rule.needs, request.names)
-        if self._is_reading:
-            login = self._login
-            self._asked = entry, request, None if login is None else login[1]
-            server.rechecks.add(self._check_again)
-            if login is not None and login[1].expires_ms is not None:
-                left_ms = max(login[1].expires_ms - server.context.world.now_ms(), 0)
-                self._expiry = server.context.world.call_later(left_ms + 1, self._check_again)
-
-    def _unguard(self) -> None:
-        if self._asked is not None:
-            self._asked = None
-            self._server.rechecks.remove(self._check_again)
-        if self._expiry is not None:
-            self._expiry.cancel()
-            self._expiry = None
-
-    def _check_again(self) -> None:
-        if self._asked is None:
-            return
-        entry, request, login = self._asked
-        server = self._server
-        try:
-            if login is not None and not login.is_current(server.context.world.now_ms()):
-                raise LoginRefused("the user was changed or removed, or the token has expired")
-            assert entry.route.rule is not None
-            needs = entry.route.rule.needs
-            if not is_still_allowed(server.context, request.session, needs, request.names):
-                check(server.context, request.session, needs, request.names)
-        except KafkaError as error:
-            logger.info("a request of %s ends: %s", request.session.principal, error)
-            self._give_up()
 
     # -- answering -------------------------------------------------------------------------------------
 
@@ -496,7 +452,7 @@ class HttpConversation:
             logger.warning("stream to %s ended early: %s", self._wire.peer, error)
         else:
             logger.error("stream to %s failed: unexpected error", self._wire.peer, exc_info=error)
-        self._unguard()
+        self._guard.end()
         self._is_busy = False
         self._close()
 
@@ -520,14 +476,13 @@ class HttpConversation:
         if self._running is not None:
             self._running.cancel()
             self._running = None
-        self._unguard()
+        self._guard.end()
         self._is_busy = False
         self._close()
 
     def _done(self) -> None:
         self._is_busy = False
-        if self._asked is not None:
-            self._unguard()
+        self._guard.end()
         self._parser.free_room()
         if self._is_kept_alive:
             self._go_on()
