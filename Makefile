@@ -41,11 +41,11 @@ check: setup  ## what a reviewer would run
 	$(MAKE) test
 
 bench: setup  ## storage, the broker, its other doors, clusters, Spark, each beside its yardstick; PEER=kafka: and beside Apache Kafka and Spark's connector
-	$(BIN)/python -m benchmarks.storage; stored=$$?; \
+	$(BIN)/python -m benchmarks.storage; stored=$$?; $(if $(ROWS),true,$(BIN)/python -m benchmarks.search); searched=$$?; \
 	$(BIN)/python -m benchmarks.broker $(if $(PEER),--peer $(PEER)) $(if $(ROWS),--rows $(ROWS)); served=$$?; \
 	$(if $(ROWS),true,$(BIN)/python -m benchmarks.counting && $(BIN)/python -m benchmarks.doors); opened=$$?; \
 	$(if $(ROWS),true,$(BIN)/python -m benchmarks.cluster $(if $(PEER),--peer $(PEER))); joined=$$?; \
-	$(if $(ROWS),true,$(BIN)/python -m benchmarks.spark $(if $(PEER),--peer kafka-connector)) && exit $$((stored | served | opened | joined))
+	$(if $(ROWS),true,$(BIN)/python -m benchmarks.spark $(if $(PEER),--peer kafka-connector)) && exit $$((stored | searched | served | opened | joined))
 
 bench-spark: setup  ## Spark alone; PEER=kafka-connector: and its own Kafka connector, fetched the first time
 	$(BIN)/python -m benchmarks.spark $(if $(PEER),--peer $(PEER)) $(if $(ROWS),--rows $(ROWS))

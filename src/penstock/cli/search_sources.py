@@ -3,13 +3,18 @@
 import base64
 import json
 from collections.abc import Generator
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from penstock.base.extras import install_hint
 from penstock.base.ids import Offset
 from penstock.cli.output import Refused
 from penstock.records import Record
 from penstock.search.query import SearchQuery
+
+if TYPE_CHECKING:
+    from http.client import HTTPConnection
+
+    from penstock.client.client_config import ClientConfig
 
 ANSWER_S_MAX = 60
 """How long a node may be silent: it reports progress several times a second."""
@@ -56,33 +61,60 @@ Events: TypeAlias = Generator[Found | Searched | Ended, None, None]
 # -- a node -------------------------------------------------------------------------------------------------
 
 
-def search_node(address: str, asked: SearchRequest) -> Events:
+def search_node(address: str, config: "ClientConfig | None", asked: SearchRequest) -> Events:
     """Ask a node. Closing the generator closes the connection, which ends the search."""
-    from http.client import HTTPConnection, HTTPException  # noqa: PLC0415  # not for searches of directories
+    from http.client import HTTPException  # noqa: PLC0415  # not for searches of directories
 
-    connection = HTTPConnection(*_host_and_port(address), timeout=ANSWER_S_MAX)
+    connection = _connection(address, config)
     try:
-        connection.request("GET", _target(asked), headers={"Accept": "application/x-ndjson"})
+        headers = {"Accept": "application/x-ndjson", **_authorization(config)}
+        connection.request("GET", _target(asked), headers=headers)
         response = connection.getresponse()
         if response.status != 200:
             raise Refused(_refusal(response.status, response.read(1 << 16)))
         for line in response:
             yield _event(json.loads(line))
-    except ConnectionError as error:
-        raise Refused(
-            f"cannot search through {address}: {error.strerror or error}; start a node with `penstock up`, or name "
-            "the HTTP port of one with --http"
-        ) from error
     except (HTTPException, ValueError) as error:
         raise Refused(f"{address} does not answer like the HTTP port of a node: {error}") from error
     except TimeoutError:
         raise Refused(f"{address} did not answer for {ANSWER_S_MAX} s") from None
+    except OSError as error:
+        raise Refused(
+            f"cannot search through {address}: {error.strerror or error}; start a node with `penstock up`, or name "
+            "the HTTP port of one with --http"
+        ) from error
     finally:
         connection.close()
 
 
+def _connection(address: str, config: "ClientConfig | None") -> "HTTPConnection":
+    from http.client import HTTPConnection, HTTPSConnection  # noqa: PLC0415
+
+    tls = None if config is None else config.security().tls
+    if tls is None and not address.startswith("https://"):
+        return HTTPConnection(*_host_and_port(address), timeout=ANSWER_S_MAX)
+    from ssl import create_default_context  # noqa: PLC0415
+
+    from penstock.client.tls import client_context  # noqa: PLC0415
+
+    context = create_default_context() if tls is None else client_context(tls)
+    return HTTPSConnection(*_host_and_port(address), timeout=ANSWER_S_MAX, context=context)
+
+
+def _authorization(config: "ClientConfig | None") -> dict[str, str]:
+    if config is None:
+        return {}
+    from penstock.client.security_settings import http_credentials  # noqa: PLC0415
+
+    found = http_credentials(config.properties)
+    if found is None:
+        return {}
+    return {"Authorization": f"Basic {base64.b64encode(':'.join(found).encode()).decode()}"}
+
+
 def _host_and_port(address: str) -> tuple[str, int]:
-    host, colon, port = address.removeprefix("http://").rstrip("/").rpartition(":")
+    address = address.rstrip("/")
+    host, colon, port = address.removeprefix("http://").removeprefix("https://").rpartition(":")
     if not colon or not port.isdigit() or not 0 < int(port) < 65536:
         raise Refused(f"--http is {address!r}, expected HOST:PORT")
     return host.strip("[]"), int(port)

@@ -244,6 +244,16 @@ def _refuse_unused(settings: ClientProperties, protocol: str) -> None:
 # -- log-ins -------------------------------------------------------------------------------------------
 
 
+def http_credentials(settings: ClientProperties) -> tuple[str, str] | None:
+    """User and password for HTTP's Basic scheme; None if the settings have no log-in. Raises BadSetting."""
+    if not (settings.text(_PROTOCOL) or "").upper().startswith("SASL"):
+        return None
+    mechanism = settings.text(_MECHANISM) or ""
+    if mechanism == OAUTHBEARER:
+        raise BadSetting(f"{settings.shown(_MECHANISM)} is {mechanism}, expected PLAIN or SCRAM for HTTP")
+    return _credentials(settings, _module(settings, mechanism))
+
+
 def _login(settings: ClientProperties) -> ClientLogin:
     mechanism = settings.text(_MECHANISM) or ""
     if mechanism not in MECHANISMS:

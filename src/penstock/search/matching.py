@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.arrow.arrays import offsets_of
+from penstock.arrow.arrays import fixed, offsets_of
 from penstock.search.expression import Expression
 from penstock.search.query import BadQuery, SearchQuery, check_query
 from penstock.search.rows import timestamps_ms
@@ -42,7 +42,7 @@ class Matcher:
         if query.regex is not None and found.any():
             found &= self._any_field(rows, lambda column: _matches(column, query.regex))
         if self.expression is not None and found.any():
-            chosen = rows if found.all() else rows.filter(pa.array(found))
+            chosen = rows if found.all() else rows.take(fixed(np.flatnonzero(found), pa.int64()))
             found[found] = self.expression.matches(partition, chosen)
         return found
 
@@ -104,6 +104,12 @@ def _headers(column: pa.Array, test: Any) -> Mask:
 
 
 def _bools(column: pa.Array) -> Mask:
-    """A mask; null counts as false."""
-    mask: Mask = column.fill_null(False).to_numpy(zero_copy_only=False)
-    return mask
+    """A mask; null counts as false. From the bitmaps: `fill_null` and `to_numpy` would import pandas."""
+    validity, values = column.buffers()
+    mask = _bits(values, column)
+    return mask & _bits(validity, column) if column.null_count else mask
+
+
+def _bits(bitmap: pa.Buffer, column: pa.Array) -> Mask:
+    bits = np.unpackbits(np.frombuffer(bitmap, np.uint8), bitorder="little")
+    return bits[column.offset : column.offset + len(column)].astype(np.bool_)

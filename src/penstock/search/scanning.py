@@ -61,8 +61,9 @@ def search(vfs: Vfs, query: SearchQuery, work: Sequence[tuple[SearchSpan, Chunk]
         try:
             rests = scan.run()
         except (KafkaError, StorageError, OSError) as error:
-            # Damaged, or unreadable. What lies behind it in the log is in other chunks.
+            # Damaged, or unreadable. What lies behind this chunk is in others.
             unsearched.append(Unsearched(chunk.partition, scan.position, chunk.stop, str(error)))
+        unsearched += scan.unsearched
         found += scan.matches()
         size += scan.size
         looked_bytes += max(chunk.size_bytes - sum(each.size_bytes for each in rests), 0)
@@ -102,6 +103,8 @@ class _ChunkScan:
         """Whether there were more matches than may be kept."""
         self.position: Offset = chunk.start
         """All records before it are searched."""
+        self.unsearched: list[Unsearched] = []
+        """Damaged batches."""
 
     def matches(self) -> list[Match]:
         """Newest first."""
@@ -138,17 +141,34 @@ class _ChunkScan:
         needle = self._matcher.query.contains
         prefilter = None if needle is None else Prefilter(needle)
         decoder = Decoder(span.topic, span.partition, COLUMNS, start=chunk.start, stop=chunk.stop)
-        for piece in RangeReader(self._vfs, scan, fails_on_data_loss=False):
-            for frames in _parts(piece.frames):
-                candidates = frames if prefilter is None else prefilter.candidates(frames)
-                if len(candidates):
-                    yield from decoder.stream(candidates)
-                if monotonic_ns() >= self._deadline_ns:
-                    yield from decoder.finish()
-                    self.position = min(max(frames.next_offset or 0, chunk.start), chunk.stop)
-                    return
+        try:
+            for piece in RangeReader(self._vfs, scan, fails_on_data_loss=False):
+                for frames in _parts(piece.frames):
+                    candidates = frames if prefilter is None else prefilter.candidates(frames)
+                    candidates = self._sound(candidates, piece.path)
+                    if len(candidates):
+                        yield from decoder.stream(candidates)
+                    self.position = min(max(frames.next_offset or 0, self.position), chunk.stop)
+                    if monotonic_ns() >= self._deadline_ns:
+                        yield from decoder.finish()
+                        return
+        except KafkaError:
+            yield from decoder.finish()  # what was read before the damage
+            raise
         yield from decoder.finish()
         self.position = chunk.stop
+
+    def _sound(self, frames: Frames, path: str) -> Frames:
+        """The batches without those whose CRC is wrong, which are noted."""
+        while (index := frames.bad_crc()) is not None:
+            start, stop = int(frames.base_offsets[index]), int(frames.last_offsets[index]) + 1
+            said, found = frames.crcs(index)
+            why = f"the batch has CRC {said:#010x}, but its bytes have {found:#010x}, in {path}"
+            self.unsearched.append(Unsearched(self._chunk.partition, start, max(start, stop), why))
+            is_kept = np.ones(len(frames), np.bool_)
+            is_kept[index] = False
+            frames = frames.only(is_kept)
+        return frames
 
     def _keep(self, rows: pa.RecordBatch, index: int) -> None:
         match, size = _match(self._chunk.partition, rows, index, self._matcher.query.field_bytes)

@@ -68,6 +68,9 @@ def test_a_client_may_do_the_same_at_every_broker(cluster: Cluster) -> None:
         assert len(json.loads(listed.data)["records"]) == 90  # type: ignore[attr-defined]
         tail = ask(broker, "/topics/orders/tail?from=earliest&wait_ms=0", as_user=ALICE)
         assert tail.data.count(b"data: {") == 91  # type: ignore[attr-defined]  # with the event at its end
+        found = ask(broker, "/topics/orders/search?contains=hi", as_user=ALICE)
+        assert found.data.count(b'"type":"result"') == 90  # type: ignore[attr-defined]
+        assert ask(broker, "/topics/orders/search?contains=hi", as_user=BOB).status == 403
         viewed = ask(broker, "/api/architecture/topics/orders", as_user=ALICE)
         assert viewed.data.count(b'"segments"') >= PARTITIONS  # type: ignore[attr-defined]
         path = "/topics/orders/partitions/{}/records?before=0"

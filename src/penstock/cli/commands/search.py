@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from penstock.base.errors import KafkaError
-from penstock.cli.connecting import Isolation, Topic
+from penstock.cli.connecting import ClientConfigFile, Isolation, Topic, target_of
 from penstock.cli.formats import RecordFormat, Writer, writer_of
 from penstock.cli.main import EXIT_WRONG
 from penstock.cli.output import Refused, complain, counted, printable, progress_of
@@ -62,8 +62,14 @@ def search(
     ] = None,
     http: Annotated[
         str,
-        typer.Option("--http", metavar="HOST:PORT", envvar="PENSTOCK_HTTP", help="The HTTP port of a node."),
+        typer.Option(
+            "--http",
+            metavar="HOST:PORT",
+            envvar="PENSTOCK_HTTP",
+            help="The HTTP port of a node; https:// before it for TLS.",
+        ),
     ] = HTTP_DEFAULT,
+    client_config: ClientConfigFile = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print results as JSON, one object a line.")
     ] = False,
@@ -77,7 +83,8 @@ def search(
     An expression in CEL has the variables key, value (the JSON that it is), headers, partition, offset and timestamp.
     Records for which it fails, because a field is missing, say, do not match.
 
-    Asks a node over HTTP, which searches in processes of its own. With --path, reads a data, log or partition
+    Asks a node over HTTP, which searches in processes of its own; --client-config has the log-in and the trusted
+    certificates. With --path, reads a data, log or partition
     directory instead, whether or not a broker uses it. The exit code is 1 if a part could not be searched.
 
     \b
@@ -98,7 +105,10 @@ def search(
     write = writer_of(RecordFormat("json" if as_json else form, is_terminal=sys.stdout.isatty()))
     try:
         check_query(query)
-        events = search_node(http, asked) if path is None else search_directory(str(path), asked)
+        if path is None:
+            events = search_node(http, target_of(None, client_config).config, asked)
+        else:
+            events = search_directory(str(path), asked)
         with closing(events):
             return _print(events, topic, write)
     except KafkaError as error:

@@ -156,20 +156,20 @@ class Searches:
         return plans
 
     def search_here(self, asked: SearchChunks) -> Promise[Portion]:
-        work = []
-        for chunk in asked.chunks:
-            held = self._held(asked.topic_id, chunk.partition, chunk.start, chunk.stop)
+        spans: dict[int, SearchSpan] = {}
+        for number in dict.fromkeys(each.partition for each in asked.chunks):
+            start = min(each.start for each in asked.chunks if each.partition == number)
+            stop = max(each.stop for each in asked.chunks if each.partition == number)
+            held = self._held(asked.topic_id, number, start, stop)
             if held is None:
                 moved: Promise[Portion] = Promise()
-                moved.fail(KafkaError(_not_here(chunk.partition), ErrorCode.NOT_LEADER_OR_FOLLOWER))
+                moved.fail(KafkaError(_not_here(number), ErrorCode.NOT_LEADER_OR_FOLLOWER))
                 return moved
-            span = _span(held, chunk.start, chunk.stop)
-            if asked.is_committed:
-                aborted = held.log.aborted(chunk.start, chunk.stop)
-                span = span._replace(
-                    aborted=tuple((each.producer_id, each.first_offset, each.last_offset) for each in aborted)
-                )
-            work.append((span, chunk))
+            aborted = held.log.aborted(start, stop) if asked.is_committed else []
+            spans[number] = _span(held, start, stop)._replace(
+                aborted=tuple((each.producer_id, each.first_offset, each.last_offset) for each in aborted)
+            )
+        work = [(spans[each.partition], each) for each in asked.chunks]
         vfs = self._context.replicas.directory.vfs
         return self._in_helper(partial(search_chunks, vfs, asked.query, work, asked.limit))
 

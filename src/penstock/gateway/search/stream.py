@@ -18,7 +18,7 @@ import msgspec
 from penstock.base.errors import KafkaError
 from penstock.base.ids import Offset, TimestampMs, Uuid
 from penstock.base.promise import Promise
-from penstock.base.steps import Steps, next_tick, sleep
+from penstock.base.steps import Steps, in_time, next_tick, sleep
 from penstock.gateway.http.protocol.messages import Out
 from penstock.gateway.peer_rpc.messages import Bounds, PlanSearch, SearchChunks
 from penstock.gateway.peer_rpc.retry import RETRIABLE, is_alone
@@ -40,6 +40,9 @@ UNDER_WAY_MAX_CLUSTER: Final = 4
 
 PROGRESS_MS: Final = 250
 """Between two reports of progress."""
+
+STALLED_MS_MAX: Final = 60_000
+"""A client that does not read for so long loses its connection: others may wait for its permit."""
 
 ATTEMPTS_MAX: Final = 40
 RETRY_MS: Final = 250
@@ -246,7 +249,9 @@ class SearchStream:
                     written += write(self._progress())
                 if written:
                     out.write(written)
-                yield from self._fair_queue.to_write(out)
+                yield self._fair_queue.next()
+                if not (ready := out.ready()).is_settled:
+                    yield in_time(world, ready, STALLED_MS_MAX, "the client of a search does not read")
             out.write(write(self._end()))
         finally:
             self._permit.release()
