@@ -48,3 +48,20 @@ def test_it_is_well_while_it_knows_who_leads(controller: Broker) -> None:
 )
 def test_it_serves_nothing_else(controller: Broker, method: str, path: str) -> None:
     assert get(controller, path, method)[0] == 404
+
+
+def test_it_can_ask_for_a_log_in() -> None:
+    jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="a";'
+    settings = {
+        "http.security.protocol": "SASL_PLAINTEXT",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.http.plain.sasl.jaas.config": jaas,
+    }
+    with Cluster(brokers=1, controllers=1, http=True, settings=settings) as cluster:
+        [node] = cluster.controllers
+        assert get(node, "/health")[0] == 200
+        assert get(node, "/metrics")[0] == 401
+        connection = HTTPConnection(urlsplit(node.http_url).netloc, timeout=30)
+        connection.request("GET", "/metrics", headers={"Authorization": "Basic YWxpY2U6YQ=="})
+        assert connection.getresponse().status == 200
+        connection.close()
