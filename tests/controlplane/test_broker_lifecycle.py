@@ -62,6 +62,7 @@ class Scene:
         self.controller = Controller(self.world)
         self.controller.answers = list(answers)
         self.failures: list[str] = []
+        self.is_refused = False
         self.unfenced = 0
         self.gone = 0
         self.lifecycle = BrokerLifecycle(
@@ -72,6 +73,7 @@ class Scene:
             failed=self.failures.append,
             registration_timeout_ms=60_000,
             session_timeout_ms=session_ms,
+            is_refused=lambda: self.is_refused,
         )
         self.lifecycle.join(REGISTRATION, self._unfenced)
 
@@ -162,6 +164,29 @@ def test_a_broker_that_no_controller_takes_gives_up_after_its_time() -> None:
     asked = len(scene.controller.asked)
     scene.world.advance(10_000)
     assert len(scene.controller.asked) == asked
+
+
+def test_a_broker_whose_credentials_are_refused_goes_on_trying() -> None:
+    """What is wrong may be mended while it runs; then its time begins anew."""
+    scene = Scene()
+    scene.is_refused = True
+    scene.world.advance(150_000)
+    assert not scene.failures
+    scene.is_refused = False
+    scene.world.advance(60_000)
+    assert len(scene.failures) == 1
+
+
+def test_a_broker_without_cluster_action_says_so_once_and_goes_on_trying(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene(*[refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)] * 3000, 7, UNFENCED)
+    while scene.controller.answers:
+        scene.world.advance(1000)
+    assert not scene.failures
+    assert scene.unfenced == 1
+    assert [each.levelno for each in caplog.records] == [logging.ERROR]
+    assert "add it to super.users of all nodes, or allow it" in caplog.text
 
 
 def test_one_that_was_taken_has_all_the_time_there_is() -> None:

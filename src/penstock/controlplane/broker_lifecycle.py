@@ -78,7 +78,7 @@ class BrokerLifecycle:
         registered: Callable[[int], None] = lambda _: None,
     ) -> None:
         """`has_lost_majority` is true while no controller can be elected because too many voters are unreachable,
-        `is_refused` while controllers refuse this node's credentials, or it theirs. `registered` is called with each
+        `is_refused` while controllers refuse this node, or it them. `registered` is called with each
         new broker epoch."""
         self._world = world
         self._controller = controller

@@ -59,6 +59,11 @@ class PeerTransport:
         self._logged_errors: dict[int, ErrorCode] = {}
         """By peer, the error of its last rejected request. The same error is logged once."""
 
+    @property
+    def is_denied(self) -> bool:
+        """Whether a controller does not allow this node what nodes do."""
+        return ErrorCode.CLUSTER_AUTHORIZATION_FAILED in self._logged_errors.values()
+
     def __call__(self, outbound: Outbound, deliver: Callable[[Message], None]) -> None:
         peer, request = outbound
         endpoint = reached_at(peer.endpoints, self._listener)

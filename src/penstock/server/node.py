@@ -235,7 +235,7 @@ class Node:
             registration_timeout_ms=config.number("initial.broker.registration.timeout.ms"),
             session_timeout_ms=config.number("broker.session.timeout.ms"),
             has_lost_majority=lambda: self.quorum.has_lost_majority,
-            is_refused=lambda: self._controllers.is_refused,
+            is_refused=lambda: self._controllers.is_refused or self._control_plane.transport.is_denied,
             registered=directory.registered,
         )
         broker_client = BrokerClient(
