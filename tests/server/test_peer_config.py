@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from penstock.base.settings import BadSetting
-from penstock.security.sasl.client import PlainLogin, ScramLogin
+from penstock.security.sasl.client import PlainLogin, ScramLogin, ServerNotBelieved
 from penstock.server.config import NodeConfig, config_from, load
 
 PAGE = (Path(__file__).parents[2] / "docs/security.md").read_text()
@@ -101,6 +101,10 @@ def test_what_a_node_logs_in_with_is_that_of_the_listener_or_of_all() -> None:
     )
     assert isinstance(scram.to_brokers.login, ScramLogin)
     assert scram.to_brokers.login.mechanism == "SCRAM-SHA-512"
+    exchange = scram.to_brokers.login.begin()
+    nonce = exchange.first().decode().partition(",r=")[2]
+    with pytest.raises(ServerNotBelieved, match="asks for 16385 iterations"):
+        exchange.respond(f"r={nonce}server,s=c2FsdA==,i=16385".encode())
     users = f'{PLAIN_MODULE} user_node="{SECRET}";'
     of_all = told(
         **{

@@ -210,7 +210,7 @@ def test_a_node_without_tls_is_named_as_such(
 
     with Broker() as broker:
         peers_with(tls_of(tmp_path), scene)
-    assert f"node 127.0.0.1:{broker.port} has ended the connection before the end of the TLS" in caplog.text
+    assert f"node 127.0.0.1:{broker.port} has ended the connection during the TLS" in caplog.text
     assert "its listener has no TLS" in caplog.text
 
 

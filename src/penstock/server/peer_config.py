@@ -21,6 +21,7 @@ from penstock.base.settings import BadSetting
 from penstock.client.security import PLAINTEXT as NO_SECURITY
 from penstock.client.security import ClientSecurity, client_tls
 from penstock.metadata.config_table import BROKER_SETTINGS
+from penstock.metadata.scram import ITERATIONS_MAX
 from penstock.security.sasl.client import PLAIN, SCRAMS, ClientLogin, PlainLogin, ScramLogin
 from penstock.server.cluster_config import ClusterConfig
 from penstock.server.config_sources import ConfigEntry
@@ -142,4 +143,5 @@ def _login_of(mechanism: str, user: str, password: str) -> ClientLogin:
         return PlainLogin(user, password)
     from penstock.client.security_settings import random_nonce  # noqa: PLC0415  # only with SCRAM
 
-    return ScramLogin(mechanism, user, password, random_nonce)
+    # A log-in runs on the loop. Nodes have no users with more iterations; an impostor could ask for them.
+    return ScramLogin(mechanism, user, password, random_nonce, iterations_max=ITERATIONS_MAX)

@@ -116,8 +116,8 @@ class PeerSecurity:
         return why
 
     def _ended(self, address: Address) -> str:
-        """The other node has no TLS, or it was stopped within a handshake: nothing to wait for then."""
-        why = f"node {address} has ended the connection before the end of the TLS handshake"
+        """The other node has no TLS, or it was stopped at this moment: nothing to wait for then."""
+        why = f"node {address} has ended the connection during the TLS handshake"
         self._endings.warning(
             logger,
             "%s; if it goes on, its listener has no TLS: expected the protocol SSL or SASL_SSL in "

@@ -102,7 +102,16 @@ class _OneToken:
 
 
 class ScramLogin:
-    __slots__ = ("_make_nonce", "_password", "_salted", "_scram", "is_delegation_token", "mechanism", "who")
+    __slots__ = (
+        "_make_nonce",
+        "_password",
+        "_salted",
+        "_scram",
+        "is_delegation_token",
+        "iterations_max",
+        "mechanism",
+        "who",
+    )
 
     def __init__(
         self,
@@ -112,12 +121,15 @@ class ScramLogin:
         make_nonce: Callable[[], str],
         *,
         is_delegation_token: bool = False,
+        iterations_max: int = ITERATIONS_ACCEPTED_MAX,
     ) -> None:
         """`make_nonce` returns random text without commas, new for each exchange. With `is_delegation_token`, the
-        user and the password are the id and the HMAC of a delegation token."""
+        user and the password are the id and the HMAC of a delegation token. A server that asks for more iterations
+        than `iterations_max` is not believed."""
         self.mechanism = mechanism
         self.who = user
         self.is_delegation_token = is_delegation_token
+        self.iterations_max = iterations_max
         self._scram = SCRAMS[mechanism]
         self._password = password
         self._make_nonce = make_nonce
@@ -167,9 +179,10 @@ class _ScramExchange:
         nonce, salt, iterations = matched[1], _decoded(matched[2]), int(matched[3])
         if not nonce.startswith(self._nonce) or nonce == self._nonce:
             raise ServerNotBelieved("its nonce does not continue the client's")
-        if not ITERATIONS_MIN <= iterations <= ITERATIONS_ACCEPTED_MAX:
+        accepted_max = self._login.iterations_max
+        if not ITERATIONS_MIN <= iterations <= accepted_max:
             raise ServerNotBelieved(
-                f"it asks for {iterations} iterations, expected {ITERATIONS_MIN} to {ITERATIONS_ACCEPTED_MAX}"
+                f"it asks for {iterations} iterations, expected {ITERATIONS_MIN} to {accepted_max}"
             )
         salted = self._login.salted(salt, iterations)
         without_proof = f"c=biws,r={nonce}"
