@@ -114,8 +114,8 @@ class TlsMeter:
 
 
 THROTTLED_MAX: Final = 1000
-"""Clients that are told apart in the metrics of quotas. The others are counted together: client ids are a client's
-choice."""
+"""Clients with separate metrics of quotas. Further ones are counted together, because a client can choose any client
+id."""
 
 LABEL_CHARACTERS_MAX: Final = 100
 
@@ -140,7 +140,7 @@ class ThrottleMeter:
         self.times = 0
         """Requests that exceeded the quota."""
         self.delay_ms = 0
-        """The time for which they were told to wait."""
+        """Sum of their throttle times."""
 
 
 class Traffic:

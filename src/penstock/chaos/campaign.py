@@ -373,7 +373,7 @@ class Campaign:
         of_end: bool = False,
         progress: Callable[[], int] = lambda: 0,
     ) -> None:
-        """Wait for a condition; with `of_end`, also after a violation. The allowance begins anew when `progress`
+        """Wait for a condition; with `of_end`, also after a violation. The allowance restarts when `progress`
         changes."""
         allowance_s = 2 * ALLOWANCE_S if of_end else ALLOWANCE_S
         deadline_s = time.monotonic() + allowance_s

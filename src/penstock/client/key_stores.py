@@ -259,12 +259,12 @@ def _open_pkcs12(data: bytes, store: StoreConfig):  # type: ignore[no-untyped-de
 
 def _set_suites(context: ssl.SSLContext, suites: Sequence[str], setting: str) -> None:
     names = [_openssl_name(each) for each in suites]
-    for told, name in zip(suites, names, strict=True):
+    for suite, name in zip(suites, names, strict=True):
         try:
             context.set_ciphers(name)
         except ssl.SSLError:
             raise BadSetting(
-                f"{setting} has {told!r}, expected a suite of TLS 1.2 that OpenSSL has, such as "
+                f"{setting} has {suite!r}, expected a suite of TLS 1.2 that OpenSSL has, such as "
                 "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"
             ) from None
     context.set_ciphers(":".join(names))

@@ -230,7 +230,7 @@ def parse_security(given: Mapping[str, str]) -> ClientSecurity:
 
 
 def _refuse_unused(settings: ClientProperties, protocol: str) -> None:
-    """Credentials that a protocol does not use: whoever wrote them believes that they are."""
+    """Raise if credentials are set that the protocol does not use."""
     if protocol.startswith("SASL"):
         return
     for name in (_JAAS, _USER, _PASSWORD, _CLIENT_SECRET):

@@ -1,6 +1,6 @@
 """A client's limits and timeouts, addresses, and the clock it goes by.
 
-Defaults are those of Kafka's own clients, where it has the setting.
+Defaults are those of Kafka's clients, if they have the setting.
 """
 
 import time

@@ -26,7 +26,7 @@ _NO_TLS: Final = frozenset(
 
 class TlsSocket(ssl.SSLSocket):
     def recv_into(self, buffer: Any, nbytes: int | None = None, flags: int = 0) -> int:
-        """Raises BlockingIOError if all that arrived was TLS's own, and the socket does not wait."""
+        """Raises BlockingIOError if only messages of TLS arrived, and the socket does not block."""
         try:
             return super().recv_into(buffer, nbytes, flags)
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):

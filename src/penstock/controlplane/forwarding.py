@@ -1,7 +1,7 @@
 """Requests of clients that a broker forwards to a controller on another node, with the client's principal.
 
 Most requests to the controller are the broker's own: the broker has authorized the client, and sends what the client
-asked for. Where the controller must know who the client is, the request goes in an Envelope, as all do in Kafka.
+asked for. If the controller needs the client's principal, the request is sent in an Envelope, as all are in Kafka.
 """
 
 from collections.abc import Callable

@@ -131,7 +131,7 @@ def _synced(call: Call, reply: SyncReply) -> Any:
 def heartbeat(context: Context, call: Call) -> Steps[Any]:
     """Heartbeat 0 to 4: keep a member's session alive. REBALANCE_IN_PROGRESS makes the member rejoin.
 
-    While the coordinator loads its partition, every heartbeat succeeds: sessions start anew afterwards.
+    While the coordinator loads its partition, every heartbeat succeeds: sessions restart afterwards.
 
     Version notes: 3 adds static members; 4 is flexible.
     """

@@ -213,7 +213,7 @@ def end_txn(context: Context, call: Call) -> Steps[Any]:
     The reply is sent when the decision is committed; the markers are written afterwards.
 
     Version notes: 2 has PRODUCER_FENCED; 3 is flexible; 4 has TRANSACTION_ABORTABLE; 5 (`transaction.version` 2) bumps
-    the epoch and returns it, which also tells a retry from a new request.
+    the epoch and returns it, which also distinguishes a retry from a new request.
     """
     message = call.message
 

@@ -1,4 +1,4 @@
-"""ACLs: who may do what with which resource, and filters that select some of them.
+"""ACLs: the operations that principals may do with resources, and filters that select ACLs.
 
 The numbers are the protocol's. A number that it does not have reads as UNKNOWN.
 """

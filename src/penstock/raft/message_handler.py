@@ -96,7 +96,7 @@ class MessageHandler:
         if error is ErrorCode.NONE and not self._update_leader(request.leader, now_ms):
             error = ErrorCode.INVALID_REQUEST
         if error is ErrorCode.NONE and isinstance(node.role, Prospective):
-            # The leader that this node missed is there: follow it again.
+            # The lost leader answers: follow it again.
             node.follow_or_wait(request.leader, now_ms)
         node.reply(BeginQuorumEpochReply(request.request_id, error, node.role.hint))
 

@@ -24,7 +24,7 @@ The driver's obligations:
   is reported as `RequestFailed`.
 - It checks cluster id and topic before it steps a request.
 - Every voter has an endpoint; `voters_before` is called often and answers from memory.
-- It takes snapshots, and moves the log's start, up to the high watermark, as it likes.
+- It takes snapshots, and moves the log's start, up to the high watermark, at any time.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """Syncs the logs of followers.
 
-durability.fsync=always     before the next fetch, which tells the leader that everything before is here
+durability.fsync=always     before the next fetch, which shows the leader that everything before is durable here
 flush.messages, flush.ms    after this many records or this much time; nothing waits for it
 """
 

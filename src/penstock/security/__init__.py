@@ -1,1 +1,1 @@
-"""Who a client is, and what it may do: rules without IO."""
+"""Authentication and authorization of clients, without IO."""

@@ -309,7 +309,7 @@ class ClientQuotas:
         return bool(self._keys)
 
     def follow(self, quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
-        """The quotas of a new image. Clients that are muted by a quota that has changed go on."""
+        """The quotas of a new image. Clients that a changed quota has muted continue."""
         if quotas is self.in_force:
             return
         self.in_force = quotas
@@ -376,7 +376,7 @@ class ClientQuotas:
     # -- the loop's time -------------------------------------------------------------------------------
 
     def handled(self, requests: int, measured_ns: int, now_ns: int) -> None:
-        """Count requests, and what was measured of their time. Estimates their part in the rest anew each second."""
+        """Count requests, and what was measured of their time. Estimates their part in the rest again each second."""
         self._requests += requests
         self._measured_ns += measured_ns
         if now_ns - self._estimated_at_ns < ESTIMATE_NS:

@@ -1,4 +1,4 @@
-"""Kafka's tokens without a signature, for trials: whoever sends one is who it says.
+"""Kafka's tokens without a signature, for trials: the client is whom the token names.
 
 As Kafka's OAuthBearerUnsecuredValidatorCallbackHandler, which a configuration must ask for by name.
 """
@@ -11,7 +11,7 @@ from penstock.security.jwt import check_claims, decode_part
 
 
 class UnsecuredValidator:
-    """A `TokenValidator` that believes every token."""
+    """A `TokenValidator` that verifies no signature."""
 
     __slots__ = ("_rules",)
 

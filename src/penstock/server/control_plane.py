@@ -147,10 +147,10 @@ class ControlPlane:
 
     @property
     def is_only_voter(self) -> bool:
-        """Whether this node is the only voter and was told of no others. It takes the same path as any quorum, but for
-        three things: lost metadata is lost for good, because no other node has a copy; partitions without metadata
-        may be adopted, because no other node knows their topics; and the broker registers after the first records of
-        the new cluster are written."""
+        """Whether this node is the only voter, and its configuration names no others. It takes the same path as any
+        quorum, but for three things: lost metadata is lost for good, because no other node has a copy; partitions
+        without metadata may be adopted, because no other node knows their topics; and the broker registers after the
+        first records of the new cluster are written."""
         others = [each for each in self.quorum.voters if each.key.id != self._node_id]
         return self._cluster.is_controller and not others and not self._cluster.bootstrap
 

@@ -1,4 +1,4 @@
-"""The configuration of the doors, HTTP and the line protocol: addresses, TLS, and who may come in without a log-in.
+"""The configuration of the doors, HTTP and the line protocol: addresses, TLS, and whether clients must log in.
 
 A door has one address (`http.listener`) and one security protocol (`http.security.protocol`). Settings of TLS and SASL
 are those of Kafka's listeners; `listener.name.http.` and `listener.name.line.` set one for the door alone.

@@ -182,7 +182,7 @@ def fetch(url: str) -> bytes:
 
 
 def _opener() -> "OpenerDirector":
-    """Without redirects: a redirect would let any server that the provider names decide who may log in."""
+    """Without redirects: a redirect would let any server that the provider names decide which clients may log in."""
     from urllib.request import HTTPRedirectHandler, build_opener  # noqa: PLC0415  (loads http.client)
 
     class NoRedirects(HTTPRedirectHandler):

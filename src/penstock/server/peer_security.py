@@ -41,7 +41,8 @@ class TlsDialling:
 
 class PeerSecurity:
     def __init__(self, world: World, security: ClientSecurity, what: str) -> None:
-        """`what` says who the others are: brokers or controllers. Reads keys and certificates; raises BadSetting."""
+        """`what` is the role of the other nodes: brokers or controllers. Reads keys and certificates; raises
+        BadSetting."""
         self._world = world
         self._tls = security.tls
         self._what = what

@@ -79,7 +79,7 @@ class PeerConnections:
 
     @property
     def is_refused(self) -> bool:
-        """Whether nodes do not let this one in, or cannot prove who they are."""
+        """Whether nodes reject this one, or fail to authenticate themselves."""
         return self._security is not None and self._security.is_refused
 
     def start(self) -> None:

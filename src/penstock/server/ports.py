@@ -1,4 +1,4 @@
-"""Free ports for processes that are told their port before they start.
+"""Free ports for processes that get their port before they start.
 
 They lie below the system's ephemeral range: a port from that range may become the local end of any connection between
 the moment it is chosen and the moment the process listens.

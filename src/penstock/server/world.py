@@ -46,7 +46,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 UNACKNOWLEDGED_MS_MAX = 3000
 """After a cut of the network the kernel waits for up to as long again before it repeats a lost packet. A connection
-that is made anew works at once."""
+that is made again works at once."""
 
 THREADS_MAX = 16
 """Each waits for one fdatasync. A disk flushes its cache for many at once: 10,000 files take half as long with sixteen

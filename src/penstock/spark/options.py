@@ -7,7 +7,7 @@ typo must not be silently ignored.
 Security is that of Kafka's clients (`kafka.security.protocol`, `kafka.sasl.*`, `kafka.ssl.*`), and may stand in a file
 that the option `clientConfig` names. Both are read where the query is planned. Tasks get the result pickled, so an
 environment variable or a file with a password is needed on the driver only; files of keys and certificates are read
-by whoever connects, on executors too.
+where connections are made, on executors too.
 """
 
 import difflib

@@ -148,7 +148,7 @@ def quotas_remove(
 @app.command("explain")
 def quotas_explain(
     user: Annotated[
-        str, typer.Option("--user", help="The user; ANONYMOUS is who does not log in.")
+        str, typer.Option("--user", help="The user; ANONYMOUS for clients that do not log in.")
     ] = "ANONYMOUS",
     client_id: Annotated[str, typer.Option("--client-id", help="The client id.")] = "",
     ip: Annotated[str | None, typer.Option("--ip", help="The client's address.")] = None,

@@ -222,7 +222,7 @@ def topics_delete(
             complain(str(each.error))
             worst = EXIT_CANNOT
         elif not as_json:
-            print(f"{each.name} is not there" if is_absent else f"deleted {each.name}")
+            print(f"{each.name} does not exist" if is_absent else f"deleted {each.name}")
     if as_json:
         rows = [
             {

@@ -5,7 +5,7 @@ state stays. `Refused` carries the error of a rejected request; `NoProducerId` a
 change is not committed, or whose markers are not all written, is busy: requests that would change it get
 CONCURRENT_TRANSACTIONS, and clients retry.
 
-EndTxn with `transaction.version` 2 bumps the epoch, so the epoch tells a repeated request from a new one:
+EndTxn with `transaction.version` 2 bumps the epoch, so the epoch distinguishes a repeated request from a new one:
 
                      abort                       commit
                      repeated     new            repeated     new

@@ -53,7 +53,7 @@ class ExportedFile(NamedTuple):
     rows: int
     size: int
     next: tuple[int, Offset] | None
-    """Partition and offset where to go on; None where all is in the file."""
+    """Partition and offset to continue at; None if everything is in the file."""
 
 
 class ExportRefused(NamedTuple):

@@ -67,7 +67,7 @@ _STATES: Final = (
 """Of groups of both protocols."""
 
 _DEAD: Final = "Dead"
-"""The state of a group that is not there."""
+"""The state of a group that does not exist."""
 
 _NOT_A_MEMBER: Final = (
     ErrorCode.UNKNOWN_MEMBER_ID,

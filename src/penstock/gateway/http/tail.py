@@ -159,7 +159,7 @@ def _positions(request: Request, partitions: Sequence[RoutedPartition]) -> dict[
 
 
 def _after(last_id: str) -> dict[int, Offset]:
-    """Where to go on behind an id."""
+    """The positions after an event id."""
     found = {}
     for word in last_id.split(",", PARTITIONS_MAX):
         number, _, offset = word.strip().partition(":")

@@ -363,7 +363,7 @@ def _view_partition(glimpse: _Glimpse, wanted: ViewLimits) -> PartitionView:
 
 def _view_segment(glimpse: _SegmentGlimpse, entries_max: int) -> SegmentView:
     segment = glimpse.segment
-    segment.index_bytes()  # which makes lost indexes anew
+    segment.index_bytes()  # which rebuilds lost indexes
     index, time_index = segment.index, segment.time_index
     return SegmentView(
         file=_name(segment.ref.path),

@@ -60,7 +60,7 @@ class TooManyLogins(Throttled):
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """A client that has shown who it is."""
+    """A client that has logged in."""
 
     user: str
     mechanism: str

@@ -474,7 +474,7 @@ def _quotas(page: Page, context: Context) -> None:
     )
     page.counter(
         "penstock_quota_throttle_seconds_total",
-        "Time for which these clients were told to wait.",
+        "Sum of the throttle times of these clients.",
         [(labels, meter.delay_ms / 1000) for labels, meter in meters],
     )
 

@@ -54,7 +54,7 @@ class CachedPartition:
     def update(self, result: FetchResult) -> bool:
         """Whether the response must include this result, which is remembered as sent."""
         if result.error_code:
-            # Include the next result in any case: it tells the client that the error is over.
+            # Include the next result in any case: it shows the client that the error is over.
             self.high_watermark = -1
             return True
         changed = (

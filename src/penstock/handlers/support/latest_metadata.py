@@ -2,9 +2,9 @@
 
     reached() --> DescribeQuorum at the active controller: its high watermark --> this node has applied all below
 
-One question is under way at a time, and answers all that asked before it was sent; so a crowd that asks costs the
-controller one request after the other, not one each. While the controller cannot be reached, `reached` says so at
-once, and the next question is sent a second later.
+One DescribeQuorum is in flight at a time, and answers all callers that came before it was sent: so many callers cost
+the controller one request after the other, not one each. While the controller cannot be reached, `reached` returns
+False at once, and the next request is sent a second later.
 """
 
 from typing import Any, Final
@@ -23,18 +23,18 @@ WAIT_MS_MAX: Final = 1000
 """For the controller's answer, and again until this node has applied the metadata. Both take milliseconds."""
 
 AGAIN_NS: Final = 1_000_000_000
-"""After a question without an answer, the next one waits this long."""
+"""After a request without an answer, the next one waits this long."""
 
 
 class LatestMetadata:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._asking: list[Promise[bool]] | None = None
-        """Those whom the question under way answers; None without one."""
+        """Callers that the request in flight answers; None if there is no request."""
         self._next: list[Promise[bool]] = []
-        """Those who asked after it was sent."""
+        """Callers that came after it was sent."""
         self._failed_ns: int | None = None
-        """When a question last had no answer."""
+        """When a request last had no answer."""
 
     def reached(self) -> Promise[bool]:
         """Whether the image has everything that was committed when this was called; False if that is not known."""

@@ -1,13 +1,13 @@
-"""Log-ins with SASL as a client: what it sends, and why it believes the server. Without input or output.
+"""SASL log-ins of a client: its tokens, and the checks of the server's. No IO.
 
     exchange = login.begin()
     exchange.first()                the first token
-    exchange.respond(challenge)     the next token, or None: the client has nothing to add and believes the server
+    exchange.respond(challenge)     the next token; None if the log-in is complete and the server is verified
 
 A `ClientLogin` has the credentials and begins one exchange for each log-in of a connection. Neither its `repr` nor
 any error shows a password or token.
 
-SCRAM proves both sides: a server that does not know the user's keys cannot sign the exchange, and is not believed.
+SCRAM authenticates both sides: a server that does not have the user's keys cannot sign the exchange, and is rejected.
 The salted password is kept for the next log-in, since it takes the client thousands of hashes to compute.
 """
 

@@ -4,7 +4,7 @@
                                                 server: {"status":"invalid_token"}
     client: ^A                                  server: a refusal with the same text
 
-The token decides who the client is and until when. Extensions of the client are accepted and ignored, as in Kafka.
+The token contains the principal and its expiry. Extensions of the client are accepted and ignored, as in Kafka.
 """
 
 import re

@@ -58,10 +58,10 @@ class ScramUsers(Protocol):
         """The owner of a token that has not expired."""
 
     def challenge(self, mechanism: ScramMechanism, name: str) -> tuple[bytes, int]:
-        """Salt and iterations for a name that stands for nobody."""
+        """Salt and iterations for the name of an unknown user."""
 
     def secret(self) -> bytes:
-        """Stands for the stored key of somebody that does not exist."""
+        """Used in place of the stored key of an unknown user."""
 
 
 class ScramExchange:
@@ -86,7 +86,7 @@ class ScramExchange:
         self._name: str | None = None
         """None until the first message is read."""
         self._found: KnownUser | None = None
-        """None if the name stands for nobody."""
+        """None if the user is unknown."""
         self._is_latest = False
         self._is_token = False
         """The name is that of a delegation token."""

@@ -2,8 +2,8 @@
 
 The salt follows from the name and from a secret of the cluster (`scram.unknown.users.secret`), so it is the same at
 every broker and after every restart, as a real user's is. Its length, its alphabet and the iterations are those that
-most users of the mechanism have: tools differ in what they choose. Users that have others can be told from unknown
-ones, and from nobody else.
+most users of the mechanism have: tools differ in what they choose. Only users with other parameters can be
+distinguished from unknown ones.
 """
 
 from collections import Counter

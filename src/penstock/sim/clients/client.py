@@ -2,7 +2,7 @@
 
 A client connects to one of the nodes: its home connection, for requests that any node can answer. Requests for a
 particular node use a separate connection to it. When a connection is lost, the client closes all of them, fails open
-requests, and reconnects after a pause. It draws versions anew each time from those that the node serves, so that over
+requests, and reconnects after a pause. It draws versions each time from those that the node serves, so that over
 many runs every version of every request meets every situation.
 """
 

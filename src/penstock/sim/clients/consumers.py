@@ -1,6 +1,6 @@
 """Consumers: read a topic from its beginning, with one open fetch at a time, from each leader in turn.
 
-Some use incremental fetch sessions, others send full fetches. The limits of each fetch are drawn anew: maximum wait,
+Some use incremental fetch sessions, others send full fetches. The limits of each fetch are random: maximum wait,
 minimum and maximum bytes. If its offset is out of range, a consumer looks up the ends of the log with ListOffsets and
 continues at the nearer one.
 

@@ -3,7 +3,8 @@
 A member may crash and rejoin with a new member id; stall, and continue although the group has rebalanced without it;
 or leave. The protocols differ in how a member joins (`classic_members`, `consumer_members`).
 
-A member that gives up its partitions tells the checkers when it sends the request, not when the reply arrives.
+A member that gives up its partitions reports that to the checkers when it sends the request, not when the reply
+arrives.
 """
 
 from collections.abc import Callable

@@ -38,7 +38,7 @@ class NodeTransport(asyncio.Transport):
         self.is_connected = False
         """From connection_made until connection_lost."""
         self.is_over = False
-        """Its protocol was told that the connection is lost, or never will be."""
+        """`connection_lost` was called, or never will be."""
         self._link: Link
         self._rng: Random
         self._protocol: StreamProtocol | None = None

@@ -137,7 +137,7 @@ class BatchLedger:
         end: Offset | None = None
         while True:
             result = self._fetch(partition, position.offset, 0 if end is None else LSO_WAIT_MS)
-            if result is None:  # what was read before is gone, so all that is there is read again
+            if result is None:  # the records read before were deleted, so all existing records are read again
                 start = list_offsets(self._cluster, {partition: EARLIEST})[partition].offset
                 position = _ReadPosition(position.topic_id, start, None)
             else:
@@ -239,7 +239,7 @@ class BatchLedger:
         producer.flush()
 
     def _made(self) -> TopicPartition:
-        """The query's partition of the ledger, whose topic is created where it is not there yet."""
+        """The query's partition of the ledger, whose topic is created if it does not exist."""
         partition = self._partition()
         if partition is None:
             self._create()

@@ -1,10 +1,9 @@
-"""The transactions of tasks: opened by a task, looked at and ended by the driver.
+"""The transactions of tasks: opened by a task, described and ended by the driver.
 
-A task leaves its transaction open. What the driver is to end goes to it in the task's message, and the broker is told
-with the three values that a transaction belongs to, so no task has to be alive. Tasks that failed, and those whose
-message Spark did not take because another attempt was quicker, leave transactions open: they are found by
-the beginning of their ids and aborted, each by its own producer id and epoch, so that one that began since is not
-touched.
+A task leaves its transaction open. Its message to the driver has the transactional id, producer id and epoch, with
+which the driver ends the transaction, so the task need not be alive. Failed tasks, and tasks whose message Spark
+dropped because another attempt was faster, leave transactions open. These are found by the prefix of their ids and
+aborted, each by its own producer id and epoch, so that a transaction that began since is not affected.
 """
 
 import logging
