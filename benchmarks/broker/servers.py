@@ -67,7 +67,8 @@ class Server(NamedTuple):
 
 def start(name: str, data: Path) -> AbstractContextManager[Server]:
     """A fresh server of a kind, on a directory of its own."""
-    return {"penstock": penstock, "kafka": kafka}[name](data)
+    kinds = {"penstock": penstock, "penstock-quotas": penstock_with_quotas, "kafka": kafka}
+    return kinds[name](data)
 
 
 @contextmanager
@@ -91,6 +92,20 @@ def penstock(data: Path) -> Iterator[Server]:
     with child(command, "penstock ready ") as (process, line, seconds):
         address = dict(word.split("=", 1) for word in line.split() if "=" in word)["kafka"]
         yield Server("penstock", process.pid, int(address.rpartition(":")[2]), data, seconds)
+
+
+@contextmanager
+def penstock_with_quotas(data: Path) -> Iterator[Server]:
+    """The same in a cluster with quotas of every kind, which nobody reaches: what they cost."""
+    from penstock.client.cluster import Cluster  # noqa: PLC0415  # only who asks for it needs it
+    from penstock.client.quotas import alter_quotas  # noqa: PLC0415
+    from penstock.client.settings import Address  # noqa: PLC0415
+    from penstock.metadata.quotas import CLIENT_KEYS  # noqa: PLC0415
+
+    with penstock(data) as server:
+        with Cluster([Address("127.0.0.1", server.port)]) as cluster:
+            alter_quotas(cluster, (("user", None),), dict.fromkeys(CLIENT_KEYS, 1e12))
+        yield server._replace(name="penstock-quotas")
 
 
 @contextmanager

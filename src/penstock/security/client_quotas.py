@@ -32,8 +32,9 @@ from penstock.metadata.quotas import (
 
 from .rates import SampledRate, TokenBucket, Windows
 
-CREDIT_NS: Final = 50_000_000
-"""A connection asks again after this time, also if it has credit left."""
+CREDIT_NS: Final = 250_000_000
+"""A connection asks again after this time, also if it has credit left. It is a quarter of a sample, and long enough
+for connections with few requests a second to have most of them by credit."""
 
 MEASURED_NS_MAX: Final = 5_000_000
 """It also asks after this much of the loop's time."""
@@ -57,7 +58,8 @@ FETCH_SECONDS_MIN: Final = 0.1
 saves clients that are always at their limit from many small fetches."""
 
 _CROWD: Final = Share("", "")
-_SECOND_NS: Final = 1_000_000_000
+_PERCENT_NS: Final = 10_000_000
+"""A hundredth of a second."""
 
 
 class Muted(Protocol):
@@ -86,7 +88,8 @@ class Bucket:
 
     def credit(self, now_ns: int) -> int:
         """What one of the connections may use before it asks again."""
-        return max(0, int(self.rate.room(self.limit, now_ns)) // (2 * max(self.connections, 1)))
+        room = self.rate.room(self.limit, now_ns)
+        return int(room) // (2 * self.connections or 1) if room > 0 else 0
 
     def is_idle(self, now_ns: int) -> bool:
         if self.connections:
@@ -167,32 +170,36 @@ class ClientShare:
     def _settle(self, now_ns: int) -> None:
         """Record what was used by credit, and end the credit."""
         at_ns = min(now_ns, self.until_ns) or now_ns
-        if self.produce is not None and self._granted != self.credit:
-            self.produce.rate.record(self._granted - self.credit, at_ns)
-        if self.fetch is not None and self._fetch_granted != self.fetch_credit:
-            self.fetch.rate.record(self._fetch_granted - self.fetch_credit, at_ns)
-        if self.requests:
-            self._quotas.handled(self.requests, self.measured_ns, now_ns)
+        produce, fetch = self.produce, self.fetch
+        if produce is not None and self._granted != self.credit:
+            produce.rate.record(self._granted - self.credit, at_ns)
+        if fetch is not None and self._fetch_granted != self.fetch_credit:
+            fetch.rate.record(self._fetch_granted - self.fetch_credit, at_ns)
+        requests = self.requests
+        if requests:
+            quotas, measured_ns = self._quotas, self.measured_ns
+            quotas.handled(requests, measured_ns, now_ns)
             if self.request is not None:
-                used_ns = self.requests * self._quotas.work_ns + self.measured_ns
-                self.request.rate.record(used_ns, at_ns)
+                self.request.rate.record(requests * quotas.work_ns + measured_ns, at_ns)
             self.requests = self.measured_ns = 0
         self.credit = self._granted = self.fetch_credit = self._fetch_granted = 0
 
     def _ask(self, now_ns: int, produced: int = 0) -> None:
         """Record what was used, with a Produce request that there was no credit for, and get new credit."""
         self._settle(now_ns)
-        self.credit = self.fetch_credit = UNLIMITED
-        if self.produce is not None:
-            self.produce.rate.record(produced, now_ns)
-            self.credit = self.produce.credit(now_ns)
-        if self.fetch is not None:
-            self.fetch_credit = self.fetch.credit(now_ns)
-        self._granted, self._fetch_granted = self.credit, self.fetch_credit
-        if self.request is not None:
+        produce, fetch, request = self.produce, self.fetch, self.request
+        credit = fetch_credit = UNLIMITED
+        if produce is not None:
+            if produced:
+                produce.rate.record(produced, now_ns)
+            credit = produce.credit(now_ns)
+        if fetch is not None:
+            fetch_credit = fetch.credit(now_ns)
+        self.credit = self._granted = credit
+        self.fetch_credit = self._fetch_granted = fetch_credit
+        if request is not None:
             # The limit is a percentage: 100 is all of the loop's time.
-            limit = self.request.limit * (_SECOND_NS / 100)
-            self.work_delay_ms = self.request.rate.delay_ms(limit, now_ns)
+            self.work_delay_ms = request.rate.delay_ms(request.limit * _PERCENT_NS, now_ns)
         self.until_ns = now_ns + CREDIT_NS
 
     # -- Produce, Fetch, and the loop's time ---------------------------------------------------------------
@@ -219,8 +226,9 @@ class ClientShare:
         bucket = self.fetch
         if bucket is None:
             return UNLIMITED
-        self._ask(now_ns)
-        return int(max(bucket.rate.room(bucket.limit, now_ns), bucket.limit * FETCH_SECONDS_MIN))
+        if self.fetch_credit <= 0 or now_ns >= self.until_ns:
+            self._ask(now_ns)
+        return max(self.fetch_credit, int(bucket.limit * FETCH_SECONDS_MIN))
 
     def worked(self, took_ns: int, now_ns: int) -> int:
         """A request took this time of the loop. Returns for how long to mute its connection, in ms."""

@@ -18,17 +18,13 @@ class Windows(NamedTuple):
     samples: int = 11
     sample_ns: int = _SECOND_NS
 
-    @property
-    def seconds(self) -> float:
-        """The length of all samples but the last: the shortest time over which a rate is an average."""
-        return max(self.samples - 1, 1) * self.sample_ns / _SECOND_NS
-
 
 class SampledRate:
-    __slots__ = ("_newest", "_sums", "_windows", "total")
+    __slots__ = ("_newest", "_sample_ns", "_samples", "_sums", "_whole_ns", "total")
 
     def __init__(self, windows: Windows) -> None:
-        self._windows = windows
+        self._samples, self._sample_ns = windows
+        self._whole_ns = (self._samples - 1) * self._sample_ns
         self._sums: dict[int, float] = {}
         """By the number of the sample since the clock's start. Samples without a sum are left out."""
         self._newest = 0
@@ -36,39 +32,37 @@ class SampledRate:
         self.total = 0.0
         """The sum of all samples."""
 
-    def _forget(self, now_ns: int) -> None:
-        newest = now_ns // self._windows.sample_ns
-        if newest != self._newest:
-            self._newest = newest
-            oldest = newest - self._windows.samples + 1
-            for number in [each for each in self._sums if each < oldest]:
-                del self._sums[number]
-            self.total = sum(self._sums.values())
+    def _forget(self, newest: int) -> None:
+        self._newest = newest
+        oldest = newest - self._samples + 1
+        for number in [each for each in self._sums if each < oldest]:
+            del self._sums[number]
+        self.total = sum(self._sums.values())
 
     def record(self, amount: float, at_ns: int) -> None:
         """`at_ns` may be a little in the past."""
-        number = at_ns // self._windows.sample_ns
-        if number > self._newest - self._windows.samples:
+        number = at_ns // self._sample_ns
+        if number > self._newest - self._samples:
             self._sums[number] = self._sums.get(number, 0.0) + amount
             self.total += amount
 
-    def _elapsed_seconds(self, now_ns: int) -> float:
-        sample_ns = self._windows.sample_ns
-        whole = (self._windows.samples - 1) * sample_ns
-        return max(whole + now_ns % sample_ns, sample_ns) / _SECOND_NS
-
     def room(self, limit: float, now_ns: int) -> float:
         """How much may be recorded before the rate exceeds the limit; negative if it does."""
-        self._forget(now_ns)
-        return limit * self._elapsed_seconds(now_ns) - self.total
+        newest, part_ns = divmod(now_ns, self._sample_ns)
+        if newest != self._newest:
+            self._forget(newest)
+        elapsed_ns = self._whole_ns + part_ns
+        elapsed_ns = max(elapsed_ns, self._sample_ns)
+        return limit * (elapsed_ns / _SECOND_NS) - self.total
 
     def delay_ms(self, limit: float, now_ns: int) -> int:
         """How long nothing must be recorded for the rate to be within the limit again."""
-        return max(0, round(-self.room(limit, now_ns) / limit * 1000))
+        room = self.room(limit, now_ns)
+        return round(-room / limit * 1000) if room < 0 else 0
 
     def is_idle(self, now_ns: int) -> bool:
         """Whether nothing was recorded within the samples."""
-        self._forget(now_ns)
+        self._forget(now_ns // self._sample_ns)
         return not self.total
 
 
