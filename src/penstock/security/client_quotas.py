@@ -7,8 +7,8 @@ A client that exceeds a quota is answered at once, with the time for which its c
 except changes of topics by clients that know THROTTLING_QUOTA_EXCEEDED.
 
 To keep quotas cheap, a connection is given some of what is left of its quotas, its credit. While it has credit, for
-`CREDIT_NS` at most, its requests are counted on the connection alone. Credits of all connections together are at most
-half of what is left; a connection without credit asks for each request, and is then held to its quota exactly.
+`CREDIT_NS` at most, its requests are counted on the connection alone. All credits together are less than what is left;
+a connection without credit asks for each request, and is then held to its quota exactly.
 
 The loop's time is measured for each request that is not taken by Produce's fast path. What remains of the ticks (fast
 paths, writes to logs and sockets) is divided among all requests alike.
@@ -75,7 +75,17 @@ class Muted(Protocol):
 class Bucket:
     """What the clients that share a quota have used of it."""
 
-    __slots__ = ("connections", "key", "limit", "quota", "rate", "tokens")
+    __slots__ = (
+        "_given",
+        "_given_before",
+        "_period",
+        "connections",
+        "key",
+        "limit",
+        "quota",
+        "rate",
+        "tokens",
+    )
 
     def __init__(self, key: str, windows: Windows, quota: AppliedQuota) -> None:
         self.key = key
@@ -85,11 +95,22 @@ class Bucket:
         self.rate = SampledRate(windows)
         self.tokens = TokenBucket(windows)
         """For the rate of changes of topics, which has no `rate`."""
+        self._period = 0
+        self._given = self._given_before = 0
+        """Credits of the last two periods of `CREDIT_NS`: older ones are over."""
 
     def credit(self, now_ns: int) -> int:
-        """What one of the connections may use before it asks again."""
-        room = self.rate.room(self.limit, now_ns)
-        return int(room) // (2 * self.connections or 1) if room > 0 else 0
+        """What one of the connections may use before it asks again: a part of what is left and not given to others."""
+        period = now_ns // CREDIT_NS
+        if period != self._period:
+            self._given_before = self._given if period == self._period + 1 else 0
+            self._period, self._given = period, 0
+        room = int(self.rate.room(self.limit, now_ns)) - self._given - self._given_before
+        if room <= 0:
+            return 0
+        credit = room // (2 * self.connections or 1)
+        self._given += credit
+        return credit
 
     def is_idle(self, now_ns: int) -> bool:
         if self.connections:
@@ -184,7 +205,7 @@ class ClientShare:
             self.requests = self.measured_ns = 0
         self.credit = self._granted = self.fetch_credit = self._fetch_granted = 0
 
-    def _ask(self, now_ns: int, produced: int = 0) -> None:
+    def ask(self, now_ns: int, produced: int = 0) -> None:
         """Record what was used, with a Produce request that there was no credit for, and get new credit."""
         self._settle(now_ns)
         produce, fetch, request = self.produce, self.fetch, self.request
@@ -209,7 +230,7 @@ class ClientShare:
         if size < self.credit and now_ns < self.until_ns:
             self.credit -= size
             return 0
-        self._ask(now_ns, size)
+        self.ask(now_ns, size)
         bucket = self.produce
         return 0 if bucket is None else self._delay_ms(bucket, now_ns)
 
@@ -217,7 +238,7 @@ class ClientShare:
         """For how long a fetch has to wait: it is answered without records, and its connection is muted."""
         if self.fetch_credit > 0 and now_ns < self.until_ns:
             return 0
-        self._ask(now_ns)
+        self.ask(now_ns)
         bucket = self.fetch
         return 0 if bucket is None else self._delay_ms(bucket, now_ns)
 
@@ -227,7 +248,7 @@ class ClientShare:
         if bucket is None:
             return UNLIMITED
         if self.fetch_credit <= 0 or now_ns >= self.until_ns:
-            self._ask(now_ns)
+            self.ask(now_ns)
         return max(self.fetch_credit, int(bucket.limit * FETCH_SECONDS_MIN))
 
     def worked(self, took_ns: int, now_ns: int) -> int:
@@ -235,7 +256,7 @@ class ClientShare:
         self.requests += 1
         self.measured_ns += took_ns
         if self.measured_ns >= MEASURED_NS_MAX or now_ns >= self.until_ns:
-            self._ask(now_ns)
+            self.ask(now_ns)
         if not self.work_delay_ms or self.request is None:
             return 0
         # As in Kafka a sample at most.
@@ -302,6 +323,7 @@ class ClientQuotas:
         """Keys that any entity has."""
         self.measures_time = False
         """Whether one of them is for the loop's time."""
+        self.measured_ns_max = MEASURED_NS_MAX
         self._buckets: dict[tuple[str, Share], Bucket] = {}
         self._purged_ns = 0
         self.muted: dict[ClientShare, None] = {}

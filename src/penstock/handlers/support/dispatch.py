@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.metrics import TICK_NS_MAX, Meter, RequestStart
@@ -91,10 +91,6 @@ def sliced() -> ModuleType:
 def within_quotas() -> ModuleType:
     """Imported when the cluster has quotas."""
     return import_module("penstock.handlers.support.quota_gate")
-
-
-MEASURED_NS_MAX: Final = 5_000_000
-"""A connection asks for its quotas after this much of the loop's time."""
 
 
 class Dispatcher:
@@ -183,7 +179,7 @@ class Dispatcher:
         if quotas.measures_time and not state.is_exempt:
             share.requests += 1
             share.measured_ns += state.took_ns
-            if share.work_delay_ms or share.measured_ns > MEASURED_NS_MAX:
+            if share.work_delay_ms or share.measured_ns > quotas.measured_ns_max:
                 delay_ms = share.worked(0, quotas.now_ns())
                 if delay_ms:
                     reply = within_quotas().throttled(quotas, session, frame, reply, delay_ms)

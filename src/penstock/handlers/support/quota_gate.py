@@ -31,7 +31,11 @@ def dispatch_within_quotas(
     """Answer a request of a connection that asks for its quotas first."""
     share = _share_of(quotas, session, frame)
     now_ns = dispatcher.context.metrics.tick_began_ns or quotas.now_ns()
-    delay_ms = share.produced(len(frame), now_ns) if not frame[1] and not frame[0] else 0  # Produce is API 0
+    delay_ms = 0
+    if not frame[1] and not frame[0]:  # Produce is API 0
+        delay_ms = share.produced(len(frame), now_ns)
+    elif now_ns >= share.until_ns:
+        share.ask(now_ns)
     state = session.state
     state.is_exempt = False
     reply = dispatcher.dispatch(session, frame, True)
