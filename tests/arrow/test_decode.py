@@ -387,3 +387,13 @@ def test_no_columns_or_unknown_ones_are_refused() -> None:
     for columns in ((), ("offset", "colour")):
         with pytest.raises(ValueError, match="expected some of key, value"):
             Decoder("orders", 3, columns, start=0, stop=1)
+
+
+def test_large_records_alone_in_their_batches_are_not_held() -> None:
+    """Ten batches of one record of 3 MB each: held together they would be 30 MB."""
+    decoder = Decoder("orders", 0, ("offset", "value"), start=0, stop=10)
+    counts = []
+    for number in range(10):
+        batch = build_batch([Record(number, 0, None, b"x" * (3 << 20))], base_offset=number, codec=Codec.ZSTD)
+        counts += [len(each) for each in decoder.feed(batch)]
+    assert counts == [1] * 10

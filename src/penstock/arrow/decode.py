@@ -158,7 +158,7 @@ class Decoder:
                 why = f"record {index} of the batch: {error.why}"
                 raise self._framer.explain(frames, batch, why) from None
             if rows is not None:
-                yield rows, self._size(len(rows), starts, first, last)
+                yield rows, self._size(len(rows), int(record_ends[last - 1] - starts[first]))
 
     def _cuts(self, starts: Ints) -> Iterator[tuple[int, int]]:
         """Ranges of records, end exclusive, for one Arrow batch each."""
@@ -175,10 +175,10 @@ class Decoder:
             yield first, last
             first = last
 
-    def _size(self, rows: int, starts: Ints, first: int, last: int) -> int:
+    def _size(self, rows: int, record_bytes: int) -> int:
         size = rows * self._row_bytes
         if self._columns & {"key", "value", "headers"}:
-            size += int(starts[last - 1] - starts[first])
+            size += record_bytes
         return size
 
     def _rows(self, fields: Fields, bases: "_Bases") -> pa.RecordBatch | None:

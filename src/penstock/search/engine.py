@@ -17,8 +17,9 @@ from penstock.base.ids import Offset
 from penstock.search.query import Chunk, PartitionPlan, Portion, SearchQuery, SearchSpan
 from penstock.vfs import Vfs
 
-MEMORY_BYTES_MAX: Final = 3 << 29
-"""Of a search process: a batch of 128 MiB, decompressed and as columns, fits several times."""
+MEMORY_BYTES_MAX: Final = 2 << 30
+"""Of a search process, as the system counts it, which includes what allocators keep for later. A batch that
+decompresses to 128 MiB takes about a gigabyte."""
 
 CALL_SECONDS_MAX: Final = 30
 """Of processor time. A call takes a fraction of a second; a single batch of 128 MiB takes a few."""

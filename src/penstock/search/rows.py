@@ -1,7 +1,7 @@
 """Rows of an Arrow batch as Python values."""
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -29,13 +29,30 @@ def headers_lists(column: pa.Array) -> Sequence[Headers]:
     return [tuple(pairs[edges[i] - first : edges[i + 1] - first]) for i in range(len(column))]
 
 
-def row_of(rows: pa.RecordBatch, index: int) -> tuple[int, int, bytes | None, bytes | None, Headers]:
-    """Offset, timestamp in milliseconds, key, value and headers of one row."""
-    row: dict[str, Any] = {name: rows.column(name)[index] for name in ("offset", "timestamp", "key", "value")}
+def row_of(
+    rows: pa.RecordBatch, index: int, bytes_max: int
+) -> tuple[int, int, "CutBytes | None", "CutBytes | None", Headers]:
+    """Offset, timestamp in milliseconds, key, value and headers of one row; of key and value, the first bytes."""
     return (
-        row["offset"].as_py(),
-        row["timestamp"].value // 1000,
-        row["key"].as_py(),
-        row["value"].as_py(),
+        rows.column("offset")[index].as_py(),
+        rows.column("timestamp")[index].value // 1000,
+        _cut(rows.column("key"), index, bytes_max),
+        _cut(rows.column("value"), index, bytes_max),
         headers_lists(rows.column("headers").slice(index, 1))[0],
     )
+
+
+class CutBytes(NamedTuple):
+    data: bytes
+    """The first bytes."""
+    size: int
+    """How many there are."""
+
+
+def _cut(column: pa.Array, index: int, bytes_max: int) -> CutBytes | None:
+    """Without a copy of the rest, which may be 128 MiB."""
+    if not column[index].is_valid:
+        return None
+    first, last = offsets_of(column)[index : index + 2].tolist()
+    data = column.buffers()[2]
+    return CutBytes(b"" if data is None else bytes(data[first : min(last, first + bytes_max)]), last - first)

@@ -197,16 +197,11 @@ def _parts(frames: Frames) -> Iterator[Frames]:
 
 def _match(partition: int, rows: pa.RecordBatch, index: int, bytes_max: int) -> tuple[Match, int]:
     """The record of a row, with long fields cut, and its size."""
-    offset, timestamp, key, value, headers = row_of(rows, index)
-    cut: list[tuple[str, int]] = []
-    shown = []
-    size = MATCH_COST
-    for name, data in (("key", key), ("value", value)):
-        if data is not None and len(data) > bytes_max:
-            cut.append((name, len(data)))
-            data = data[:bytes_max]  # noqa: PLW2901
-        size += len(data or b"")
-        shown.append(data)
+    offset, timestamp, key, value, headers = row_of(rows, index, bytes_max)
+    cut = [
+        (name, each.size) for name, each in (("key", key), ("value", value)) if each and each.size > bytes_max
+    ]
+    size = MATCH_COST + sum(len(each.data) for each in (key, value) if each is not None)
     kept_headers = []
     left = bytes_max
     for name, content in headers:
@@ -216,5 +211,13 @@ def _match(partition: int, rows: pa.RecordBatch, index: int, bytes_max: int) -> 
             break
         left -= needed
         kept_headers.append((name, content))
-    size += bytes_max - left
-    return Match(partition, offset, timestamp, shown[0], shown[1], tuple(kept_headers), tuple(cut)), size
+    match = Match(
+        partition,
+        offset,
+        timestamp,
+        None if key is None else key.data,
+        None if value is None else value.data,
+        tuple(kept_headers),
+        tuple(cut),
+    )
+    return match, size + bytes_max - left

@@ -11,8 +11,16 @@ import httpx
 import pytest
 from tests.gateway.http.rest import client_of, error_of, producer, write
 
+from penstock.base.ids import TopicPartition
+from penstock.client.cluster import Cluster as KafkaCluster
+from penstock.client.coordinators import ask_leader
+from penstock.client.settings import parse_servers
 from penstock.gateway.search import searches, stream
+from penstock.records import Codec, build_batch
 from penstock.testing import Broker, Cluster
+from penstock.wire import Api, ProducePartition, ProduceRequest, ProduceTopic
+from penstock.wire.produce_client import produce_body, read_produce_response
+from penstock.wire.request import Request
 
 pytestmark = pytest.mark.xdist_group("http-search")
 """One broker serves them all."""
@@ -242,7 +250,7 @@ def test_a_search_process_that_is_killed_ends_the_search_with_a_sentence(
     broker: Broker, http: httpx.Client
 ) -> None:
     broker.create_topic("many")
-    write(broker, "many", [b'{"n": %d}' % each for each in range(60_000)])
+    write(broker, "many", [b'{"n": %d}' % each for each in range(20_000)])
     with http.stream("GET", "/topics/many/search", params={"where": "value.n < 0"}) as response:
         lines = response.iter_lines()
         assert json.loads(next(lines))["type"] == "progress"
@@ -255,7 +263,7 @@ def test_a_search_process_that_is_killed_ends_the_search_with_a_sentence(
     assert "the process that searched has ended" in end["error"]
     assert end["bytes"]["searched"] < end["bytes"]["total"]
     assert end["not_searched"]
-    results, _ = search(http, "many", contains='"n": 59999')
+    results, _ = search(http, "many", contains='"n": 19999')
     assert len(results) == 1
 
 
@@ -282,3 +290,40 @@ def test_partitions_that_other_brokers_lead_are_searched_and_missing_ones_are_na
             results, end = search(http, "spread", contains="needle", limit=1000)
             assert {each["partition"] for each in end["not_searched"]} == lost
             assert offsets(results) == {(each, n) for each in set(range(6)) - lost for n in range(20)}
+
+
+# -- hostile input ----------------------------------------------------------------------------------------
+
+
+def test_an_expression_that_takes_all_memory_ends_its_search_alone(
+    broker: Broker, http: httpx.Client
+) -> None:
+    """Eighteen times twice as much as a value of 900 KB."""
+    broker.create_topic("hostile")
+    write(broker, "hostile", [b"x" * 900_000])
+    where = "[value]" + ".map(x, x + x)" * 18 + "[0].contains('y')"
+    results, end = search(http, "hostile", where=where)
+    assert not results
+    assert end["reason"] == "failed" or end["failed_records"]["count"] == 1
+    results, _ = search(http, "hostile", contains="xxxx")
+    assert len(results) == 1
+
+
+def test_batches_that_decompress_to_very_much_are_searched_in_bounded_memory(
+    broker: Broker, http: httpx.Client
+) -> None:
+    broker.create_topic("bombs")
+    batch = build_batch([(None, b"x" * (20 << 20) + b"needle", START_MS)], codec=Codec.ZSTD)
+    assert len(batch) < 100_000
+    topics = [ProduceTopic("bombs", [ProducePartition(0, memoryview(batch))])]
+    body = ProduceRequest(None, -1, 30_000, topics)
+    request = Request(Api.PRODUCE, 9, 11, lambda version: produce_body(version, body), read_produce_response)
+    with KafkaCluster(parse_servers(broker.bootstrap)) as cluster:
+        for _ in range(3):
+            ask_leader(cluster, TopicPartition("bombs", 0), request, lambda _: 0)
+    results, end = search(http, "bombs", contains="needle", limit=10)
+    assert len(results) == 3, end
+    assert results[0]["cut"] == {"value": (20 << 20) + 6}
+    assert end["reason"] == "complete"
+    results, end = search(http, "bombs", regex="need.e$", limit=2)
+    assert len(results) == 2

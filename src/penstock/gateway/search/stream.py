@@ -41,6 +41,9 @@ UNDER_WAY_MAX_CLUSTER: Final = 4
 PROGRESS_MS: Final = 250
 """Between two reports of progress."""
 
+SILENT_MS_MAX: Final = 2_000
+"""Progress is reported even if there is none: a client that hears nothing gives up."""
+
 STALLED_MS_MAX: Final = 60_000
 """A client that does not read for so long loses its connection: others may wait for its permit."""
 
@@ -240,7 +243,11 @@ class SearchStream:
                 self._give_out()
                 if not self._returned:
                     self._wake = Promise()
-                    yield self._wake
+                    timer = world.call_later(SILENT_MS_MAX, self._wake_up)
+                    try:
+                        yield self._wake
+                    finally:
+                        timer.cancel()
                 yield from self._take_back()
                 written = b"".join(write(_shown(each, decoding)) for each in run.drain())
                 now_ms = world.now_ms()
@@ -275,6 +282,9 @@ class SearchStream:
     def _done(self, work: Work, result: Portion | KafkaError) -> None:
         self._under_way -= 1
         self._returned.append((work, result))
+        self._wake_up()
+
+    def _wake_up(self) -> None:
         wake, self._wake = self._wake, None
         if wake is not None:
             wake.resolve(None)
