@@ -33,8 +33,25 @@ PAUSE_S_MAX = 15.0
 FIRST_USER = f"SCRAM-SHA-256=[name=broker,password={PASSWORDS['broker']}]"
 
 
-def test_a_new_cluster_whose_brokers_log_in_with_scram_starts(tmp_path: Path) -> None:
-    """KIP-900: the first records have the brokers' user. Then a leader is killed with -9, and nothing is lost."""
+def test_a_new_cluster_whose_brokers_log_in_with_scram_starts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """KIP-900: the first records have the brokers' user."""
+    cluster = SecuredProcesses(tmp_path, on_threads=True)
+    for number, node in cluster.nodes.items():
+        node.configure({**cluster.settings(number), "bootstrap.scram.users": FIRST_USER})
+    with cluster:
+        admin = AdminClient(cluster.client())
+        admin.create_topics([NewTopic("orders", 1, 3)])["orders"].result(30)
+        sequence = Sequence(cluster.client(), "orders", "a")
+        wait_until(lambda: len(sequence.acknowledged) > 10)
+        sequence.end()
+        assert not sequence.failed
+    assert [each.getMessage() for each in caplog.records if each.levelno >= logging.ERROR] == []
+
+
+@pytest.mark.long
+def test_a_leader_of_a_secured_cluster_is_killed_and_nothing_is_lost(tmp_path: Path) -> None:
     with SecuredProcesses(tmp_path, {"PENSTOCK_BOOTSTRAP_SCRAM_USERS": FIRST_USER}) as cluster:
         client = cluster.client()
         admin = AdminClient(client)
