@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.spark.topics import Topics, numbers
 
+from penstock.spark.options import CLIENT_CONFIG
 from penstock.spark.reading.option_names import NAMES
 
 if TYPE_CHECKING:
@@ -72,4 +73,4 @@ def test_the_examples_of_writing_run(
 def test_every_option_is_in_the_table() -> None:
     table = [line for line in section("Options").splitlines() if line.startswith("| `")]
     told = {name for line in table for name in re.findall(r"`([^`]+)`", line.split("|")[1])}
-    assert told == {*NAMES.values(), "kafka.bootstrap.servers"}
+    assert told == {*NAMES.values(), "kafka.bootstrap.servers", CLIENT_CONFIG}
