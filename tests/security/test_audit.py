@@ -126,6 +126,17 @@ def test_the_counts_of_all_lines_add_up_to_the_events(steps: list[tuple[int, int
     assert sum(each["count"] for each in audited.lines()) == len(steps)
 
 
+def test_allowed_operations_do_not_hide_denied_ones() -> None:
+    audited = Audited(records_allowed=True)
+    for number in range(2 * LINES_MAX):
+        audited.reads("orders", "User:alice", f"10.0.0.{number}")
+    assert len(audited.lines()) == LINES_MAX
+    audited.reads("orders", "User:alice", "10.1.0.1")
+    audited.reads("payroll", "User:alice", "10.1.0.1")
+    [line] = audited.lines()
+    assert (line["resource_name"], line["result"]) == ("payroll", "denied")
+
+
 def test_names_of_clients_are_cut_and_stay_on_one_line() -> None:
     audited = Audited()
     audited.reads("a\nb" + "\u2028" * 30_000)

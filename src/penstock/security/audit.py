@@ -10,8 +10,9 @@ once; those like it in the next `WINDOW_MS` make one more line together, with th
     denied denied denied ... denied | denied
     line                            | line (count 41)  line ...
 
-A client has `CLIENT_LINES_MAX` kinds of events in a window, all clients together `LINES_MAX`. Further ones are only
-counted: in one line for each client, and in one line for all clients beyond `CLIENTS_MAX`. The counts of all lines add
+A client has `CLIENT_LINES_MAX` kinds of events in a window, all clients together `LINES_MAX`; allowed and denied
+operations, log-ins and failed ones each have these limits for themselves, so that none hides another. Further events are
+only counted: in one line for each client, and in one for all clients beyond `CLIENTS_MAX`. The counts of all lines add
 up to the number of events. Changes are not summed up, since each one is a record of the metadata log.
 
 Lines wait in memory until the next ticks of the event loop, `PENDING_MAX` at most. What does not fit is dropped,
@@ -35,9 +36,9 @@ if TYPE_CHECKING:
 
 WINDOW_MS: Final = 10_000
 CLIENT_LINES_MAX: Final = 20
-LINES_MAX: Final = 200
-"""With one more line each for the repetitions: 40 lines a second, or 1 GB a day, at most."""
-CLIENTS_MAX: Final = 100
+LINES_MAX: Final = 100
+"""With one more line each for the repetitions: 20 lines a second, or half a gigabyte a day."""
+CLIENTS_MAX: Final = 50
 """Clients whose further events are counted one by one."""
 
 PENDING_MAX: Final = 10_000
@@ -51,7 +52,7 @@ OPERATION, LOGIN, CHANGE, AUDIT = "operation", "login", "change", "audit"
 ALLOWED, DENIED, DONE, FAILED, DROPPED = "allowed", "denied", "done", "failed", "dropped"
 
 OTHERS: Final = (
-    f"more than {CLIENT_LINES_MAX} different events of this client, or {LINES_MAX} of all clients, in "
+    f"more than {CLIENT_LINES_MAX} different events of one client, or {LINES_MAX} of all clients, in "
     f"{WINDOW_MS // 1000} s: these are only counted"
 )
 NO_AUTHORIZER: Final = "every client may do everything (authorizer.class.name is empty)"
@@ -109,8 +110,10 @@ class AuditLog:
         self._meter = meter
         self._sinks = sinks
         self._repeated: dict[Any, _Repeated] = {}
-        self._of_clients: dict[tuple[str, str], int] = {}
-        """By principal and address, the kinds of events in this window."""
+        self._of_clients: dict[tuple[str, ...], int] = {}
+        """By event, result, principal and address: the kinds of events in this window."""
+        self._lines: dict[tuple[str, str], int] = {}
+        """By event and result: the kinds of events in this window that have a line, or a number, of their own."""
         self._window: Timer | None = None
         self._pending: deque[str] = deque()
         self._is_draining = False
@@ -134,7 +137,7 @@ class AuditLog:
         if is_allowed and not self.records_allowed:
             return True
         request = client.request or _hot_request(operation)
-        key = operation, on, name[: TEXT_MAX + 1], is_allowed, request
+        key = operation, on, name[: TEXT_MAX + 1], request
 
         def fields() -> dict[str, Any]:
             decision = None
@@ -145,26 +148,26 @@ class AuditLog:
                 "operation": title(operation),
                 "resource_type": title(on),
                 "resource_name": _short(name),
-                "result": ALLOWED if is_allowed else DENIED,
+                "result": result,
                 "reason": NO_AUTHORIZER if decision is None else _short(decision.reason),
             }
 
-        self._sum_up(OPERATION, client, key, client.principal, fields)
-        self._meter.count(ALLOWED if is_allowed else DENIED)
+        result = ALLOWED if is_allowed else DENIED
+        self._sum_up((OPERATION, result), client, key, client.principal, fields)
+        self._meter.count(result)
         return is_allowed
 
     def logged_in(self, client: AuditedClient, how: str) -> None:
         """`how` is the mechanism, or TLS for a certificate."""
-        self._sum_up(
-            LOGIN, client, (how, True), client.principal, lambda: {"operation": how, "result": ALLOWED}
-        )
+        fields = {"operation": how, "result": ALLOWED}
+        self._sum_up((LOGIN, ALLOWED), client, (how,), client.principal, lambda: fields)
         self._meter.count("login")
 
     def login_failed(self, client: AuditedClient, how: str | None, why: str, user: str | None = None) -> None:
         """`user` is the name that the client claims to have."""
         principal = None if user is None else f"User:{_short(user)}"
         fields = {"operation": how, "result": DENIED, "reason": _short(why)}
-        self._sum_up(LOGIN, client, (how, False, fields["reason"]), principal, lambda: fields)
+        self._sum_up((LOGIN, DENIED), client, (how, fields["reason"]), principal, lambda: fields)
         self._meter.count("login_failed")
 
     def changed(
@@ -199,14 +202,14 @@ class AuditLog:
 
     def _sum_up(
         self,
-        event: str,
+        event: tuple[str, str],
         client: AuditedClient,
         kind: tuple[Any, ...],
         principal: str | None,
         fields: Callable[[], dict[str, Any]],
     ) -> None:
         address, client_id = client.client_address, client.client_id
-        key = event, client.listener, address, principal, client_id and client_id[:TEXT_MAX], kind
+        key = *event, client.listener, address, principal, client_id and client_id[:TEXT_MAX], kind
         repeated = self._repeated.get(key)
         if repeated is not None:
             repeated.count += 1
@@ -216,30 +219,29 @@ class AuditLog:
         if self._window is None:
             self._window = self._world.call_later(WINDOW_MS, self._end_window)
         # A failed log-in has the name that the client claims: its budget is that of its address.
-        who = (address, client.principal)
-        lines = self._of_clients.get(who, 0)
-        if lines >= CLIENT_LINES_MAX or len(self._repeated) >= LINES_MAX:
+        who = *event, address, client.principal
+        of_client, lines = self._of_clients.get(who, 0), self._lines.get(event, 0)
+        if of_client >= CLIENT_LINES_MAX or lines >= LINES_MAX:
             self._count_other(event, client, now_ms)
             return
-        self._of_clients[who] = lines + 1
-        line = self._line(event, client, principal, fields())
+        self._of_clients[who], self._lines[event] = of_client + 1, lines + 1
+        line = self._line(event[0], client, principal, fields())
         self._repeated[key] = _Repeated(line, now_ms, 0)
         self._write(line)
 
-    def _count_other(self, event: str, client: AuditedClient, now_ms: TimestampMs) -> None:
+    def _count_other(self, event: tuple[str, str], client: AuditedClient, now_ms: TimestampMs) -> None:
         self._meter.aggregated += 1
-        key: Any = event, client.listener, client.client_address, client.principal
+        key: tuple[str, ...] = *event, client.listener, client.client_address, client.principal
+        whose: AuditedClient | None = client
+        counts = *event, "clients"
+        if key not in self._repeated and self._of_clients.get(counts, 0) >= CLIENTS_MAX:
+            key, whose = event, None
         repeated = self._repeated.get(key)
-        if repeated is None and len(self._repeated) >= LINES_MAX + CLIENTS_MAX:
-            key = event
-            repeated = self._repeated.get(key)
         if repeated is None:
-            fields: dict[str, Any] = {"result": DENIED, "reason": OTHERS}
-            if self.records_allowed or event == LOGIN:
-                del fields["result"]
-            line = self._line(event, None if key == event else client, None, fields)
-            if key != event:
-                line["principal"] = client.principal
+            if whose is not None:
+                self._of_clients[counts] = self._of_clients.get(counts, 0) + 1
+            fields = {"result": event[1], "reason": OTHERS}
+            line = self._line(event[0], whose, client.principal, fields)
             repeated = self._repeated[key] = _Repeated(line, now_ms, 0)
         repeated.count += 1
 
@@ -247,6 +249,7 @@ class AuditLog:
         self._window = None
         repeated, self._repeated = self._repeated, {}
         self._of_clients.clear()
+        self._lines.clear()
         now = _time(self._world.now_ms())
         for each in repeated.values():
             if each.count:
