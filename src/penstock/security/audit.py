@@ -11,9 +11,9 @@ once; those like it in the next `WINDOW_MS` make one more line together, with th
     line                            | line (count 41)  line ...
 
 A client has `CLIENT_LINES_MAX` kinds of events in a window, all clients together `LINES_MAX`; allowed and denied
-operations, log-ins and failed ones each have these limits for themselves, so that none hides another. Further events are
-only counted: in one line for each client, and in one for all clients beyond `CLIENTS_MAX`. The counts of all lines add
-up to the number of events. Changes are not summed up, since each one is a record of the metadata log.
+operations, log-ins and failed ones each have these limits for themselves, so that none hides another. Further ones
+are only counted: in one line for each client, and in one for all clients beyond `CLIENTS_MAX`. The counts of all lines
+add up to the number of events. Changes are not summed up, since each one is a record of the metadata log.
 
 Lines wait in memory until the next ticks of the event loop, `PENDING_MAX` at most. What does not fit is dropped,
 counted, and said in a line.
