@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from tests.cli.conftest import Command, Outcome
 
+from penstock.cli.client_files import write_client_file
+from penstock.cli.connecting import target_of
 from penstock.testing import Broker, Security
 
 PASSWORD = "planted-s3cret"
@@ -103,6 +105,25 @@ def test_what_a_user_can_do_is_explained(admin: Command) -> None:
     nobody = admin("users", "explain", "carol")
     assert nobody.code == 1
     assert "there is no SCRAM user carol" in nobody.out
+
+
+def test_the_file_of_another_user_has_no_private_key_of_the_administrator(
+    broker: Broker, tmp_path: Path
+) -> None:
+    own = broker.client().properties | {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": "/home/admin/admin.pem",
+        "ssl.key.password": "planted-key-password",
+    }
+    file = tmp_path / "admin.properties"
+    file.write_text("".join(f"{name}={value}\n" for name, value in own.items()))
+    write_client_file(
+        tmp_path / "alice", target_of(None, str(file)), "SCRAM-SHA-512", {"username": "u", "password": "p"}
+    )
+    text = (tmp_path / "alice").read_text()
+    assert "ssl.truststore.location" in text
+    assert "keystore" not in text
+    assert "planted" not in text
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,10 @@
 """Rates over samples, and token buckets."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.security.rates import SampledRate, TokenBucket, Windows
+from penstock.security.rates import DELAY_MS_MAX, SampledRate, TokenBucket, Windows
 
 MS = 1_000_000
 SECOND = 1000 * MS
@@ -68,3 +69,11 @@ def test_tokens_come_back_at_the_rate_of_the_limit() -> None:
     assert bucket.delay_ms(2, 7 * SECOND) == 0
     assert not bucket.is_idle(2, 12 * SECOND)
     assert bucket.is_idle(2, 60 * SECOND)
+
+
+@pytest.mark.parametrize("limit", [0, 5e-324, 1e-9, 1])
+def test_a_delay_fits_into_a_response_however_small_the_limit_is(limit: float) -> None:
+    rate, bucket = SampledRate(Windows()), TokenBucket(Windows())
+    rate.record(1e10, SECOND)
+    bucket.take(1e10, limit, SECOND)
+    assert rate.delay_ms(limit, SECOND) == bucket.delay_ms(limit, SECOND) == DELAY_MS_MAX

@@ -374,9 +374,14 @@ def test_hostile_web_pages_are_kept_out_whatever_credentials_the_browser_has(gua
     for headers, code in (
         ({"Origin": "http://evil.example"}, "cross_origin"),
         ({"Host": "evil.example:8080", "Accept-Language": "en"}, "unknown_host"),
+        ({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "image"}, "cross_origin"),
+        ({"Sec-Fetch-Site": "same-site", "Sec-Fetch-Dest": "iframe"}, "cross_origin"),
+        ({"Sec-Fetch-Site": "cross-site"}, "cross_origin"),
     ):
         assert code_of(ask(guarded, "/topics", as_user=ALICE, headers=headers)) == (403, code)
         assert code_of(ask(guarded, "/health", headers=headers)) == (403, code)
+    link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "document", "Sec-Fetch-Mode": "navigate"}
+    assert ask(guarded, "/topics", as_user=ALICE, headers=link).status == 200
 
 
 def test_many_wrong_passwords_have_to_wait(guarded: Broker) -> None:

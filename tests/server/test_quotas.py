@@ -7,8 +7,10 @@ import pytest
 from tests.nodes import StillClient, StillNode
 from tests.wire_requests import fetch_body, produce_body, values_in
 
+from penstock.metadata.quotas import AppliedQuota, Share
 from penstock.records import build_batch
-from penstock.security.client_quotas import WORK_NS_MIN
+from penstock.security.client_quotas import WORK_NS_MIN, Bucket
+from penstock.security.rates import Windows
 from penstock.wire import Api, request_frame, request_module, write_request
 
 TOPIC = "orders"
@@ -110,6 +112,29 @@ def test_the_answer_comes_at_once_with_the_time_for_which_the_client_is_muted(no
     since = node.world.now_ms()
     assert client.wait(60_000).throttle_time > timedelta(seconds=2)
     assert abs(node.world.now_ms() - since - delay // timedelta(milliseconds=1)) < 10
+
+
+@pytest.mark.parametrize("limit", [5e-324, 1e-9])
+def test_a_client_far_above_its_quota_is_answered_all_the_same(node: StillNode, limit: float) -> None:
+    """Otherwise it would be closed, and write the same records again."""
+    alter(node, ANONYMOUS, producer_byte_rate=limit, request_percentage=limit)
+    client = user(node)
+    client.send(Api.PRODUCE, 9, BODY)
+    assert client.wait(100).throttle_time > timedelta(days=20)
+
+
+@pytest.mark.parametrize("limit", [1e308, float("inf"), float("nan")])
+def test_a_limit_that_cannot_be_reached_gives_credit(limit: float) -> None:
+    bucket = Bucket("producer_byte_rate", Windows(), AppliedQuota((), limit, Share("", "")))
+    bucket.connections = 1
+    assert bucket.credit(0) > 2**60
+    assert bucket.rate.delay_ms(bucket.limit * 1e7, 0) == 0
+
+
+def test_no_quota_is_infinite(node: StillNode) -> None:
+    assert alter(node, ANONYMOUS, request_percentage=float("inf")) == "invalid_request"
+    assert alter(node, ANONYMOUS, request_percentage=float("nan")) == "invalid_request"
+    assert alter(node, ANONYMOUS, request_percentage=0.0) == "invalid_request"
 
 
 @pytest.mark.parametrize("version", [3, 5, 8, 9, 12])

@@ -41,6 +41,9 @@ MEASURED_NS_MAX: Final = 5_000_000
 
 UNLIMITED: Final = 1 << 62
 
+LIMIT_MAX: Final = 2.0**63
+"""A larger limit counts as this one. So does one that is no number, which Kafka's metadata may have."""
+
 BUCKETS_MAX: Final = 20_000
 """Client ids are a client's choice, and a quota of a default gives each its own bucket. With more of them in use than
 this, new ones share a bucket."""
@@ -89,8 +92,7 @@ class Bucket:
 
     def __init__(self, key: str, windows: Windows, quota: AppliedQuota) -> None:
         self.key = key
-        self.quota = quota
-        self.limit = quota.limit
+        self.follow(quota)
         self.connections = 0
         self.rate = SampledRate(windows)
         self.tokens = TokenBucket(windows)
@@ -98,6 +100,11 @@ class Bucket:
         self._period = 0
         self._given = self._given_before = 0
         """Credits of the last two periods of `CREDIT_NS`: older ones are over."""
+
+    def follow(self, quota: AppliedQuota) -> None:
+        """The quota, as it is now."""
+        self.quota = quota
+        self.limit = min(LIMIT_MAX, quota.limit)
 
     def credit(self, now_ns: int) -> int:
         """What one of the connections may use before it asks again: a part of what is left and not given to others."""
@@ -391,7 +398,7 @@ class ClientQuotas:
                 applied = applied._replace(share=_CROWD)
             windows = self.controller_windows if key == CONTROLLER_MUTATION_RATE else self.windows
             bucket = self._buckets.setdefault((key, applied.share), Bucket(key, windows, applied))
-        bucket.quota, bucket.limit = applied, applied.limit
+        bucket.follow(applied)
         return bucket
 
     def _purge(self) -> None:

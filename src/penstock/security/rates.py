@@ -11,6 +11,18 @@ from typing import Final, NamedTuple
 
 _SECOND_NS: Final = 1_000_000_000
 
+DELAY_MS_MAX: Final = 2**31 - 1
+"""The longest delay that a response can say: 24 days."""
+
+
+def delay_ms_of(missing: float, limit: float) -> int:
+    """How long it takes at the rate of the limit to make up for what is missing; 0 if nothing is. Limits may be too
+    small to divide by."""
+    if not missing > 0:
+        return 0
+    delay_ms = missing / limit * 1000 if limit > 0 else DELAY_MS_MAX
+    return round(min(delay_ms, DELAY_MS_MAX))
+
 
 class Windows(NamedTuple):
     """How rates are sampled: `quota.window.num` and `quota.window.size.seconds`, or those of the controller."""
@@ -57,8 +69,7 @@ class SampledRate:
 
     def delay_ms(self, limit: float, now_ns: int) -> int:
         """How long nothing must be recorded for the rate to be within the limit again."""
-        room = self.room(limit, now_ns)
-        return round(-room / limit * 1000) if room < 0 else 0
+        return delay_ms_of(-self.room(limit, now_ns), limit)
 
     def is_idle(self, now_ns: int) -> bool:
         """Whether nothing was recorded within the samples."""
@@ -85,7 +96,7 @@ class TokenBucket:
     def delay_ms(self, limit: float, now_ns: int) -> int:
         """How long it takes until there are tokens again; 0 if there are."""
         self._refill(limit, now_ns)
-        return round(-self.tokens / limit * 1000) if self.tokens < 0 else 0
+        return delay_ms_of(-self.tokens, limit)
 
     def take(self, amount: float, limit: float, now_ns: int) -> None:
         """Take tokens, of which there need not be enough."""

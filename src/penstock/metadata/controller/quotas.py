@@ -1,6 +1,7 @@
 """Changes client quotas."""
 
 from ipaddress import ip_address
+from math import inf
 from typing import Final
 
 from penstock.base.errors import ErrorCode, KafkaError
@@ -103,6 +104,8 @@ def _check(keys: tuple[str, ...], key: str, value: float) -> None:
         raise _invalid(f"Invalid configuration key {key}, expected {', '.join(keys)}.")
     if not value > 0:
         raise _invalid(f"Quota {key} must be greater than 0, but is {value}.")
+    if value == inf:
+        raise _invalid(f"Quota {key} must be a finite number. Remove the quota to have no limit.")
     largest = _INTEGER_MAX.get(key)
     if largest is not None:
         if value > largest:

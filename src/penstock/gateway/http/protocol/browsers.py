@@ -4,6 +4,7 @@
     evil.example       http://127.0.0.1:8080        Origin is not Host           cross_origin
     evil.example       http://evil.example:8080,    Origin is Host, or none,     unknown_host
                        with address 127.0.0.1       and Host is not a known name
+    evil.example       <img>, <script>, <iframe>    Sec-Fetch-Site is another    cross_origin
 
 The second is DNS rebinding: the owner of a domain lets it resolve to this machine, and the browser then takes page and
 server for one site. It needs a name that can be registered: not an IP address, not `localhost`, and not another name
@@ -15,10 +16,16 @@ these, so they may use a proxy on this machine under any name.
 """
 
 from collections.abc import Collection, Mapping
+from typing import Final
 
 from penstock.gateway.http.protocol.messages import HttpError
 
 ANY_HOST = "*"
+
+_OTHER_SITES: Final = ("cross-site", "same-site")
+"""Values of `Sec-Fetch-Site` for requests of pages that are not of this server."""
+_LINK: Final = "document"
+"""The `Sec-Fetch-Dest` of a link that a person follows."""
 
 
 def is_browser(headers: Mapping[str, str]) -> bool:
@@ -31,7 +38,11 @@ def check(headers: Mapping[str, str], hosts: Collection[str], *, is_local: bool)
     connection to the loopback address (`is_local`)."""
     host = headers.get("host", "").lower()
     origin = headers.get("origin")
-    if origin is not None and origin.partition("://")[2].lower() != host:
+    is_other_origin = origin is not None and origin.partition("://")[2].lower() != host
+    is_embedded = (
+        headers.get("sec-fetch-site") in _OTHER_SITES and headers.get("sec-fetch-dest") != _LINK
+    )  # Simple reads have no Origin. The browser adds the user's password to them too.
+    if is_other_origin or is_embedded:
         raise HttpError(
             403, "cross_origin", "cross-origin request: web pages of other sites may not use this API"
         )
