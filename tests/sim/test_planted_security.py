@@ -1,5 +1,6 @@
 """Secured clusters whose users and ACLs change, and brokers that take such changes wrongly."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from penstock.handlers.support.latest_metadata import LatestMetadata
 from penstock.metadata.maps import FrozenMap
 from penstock.metadata.scram import ScramMechanism
 from penstock.security.authorizer import Authorizer
+from penstock.security.client_quotas import ClientQuotas
 from penstock.security.sasl.scram import KnownUser
 from penstock.server.logins import MetadataUsers
 from penstock.server.node import Node
@@ -55,7 +57,7 @@ def test_an_authorizer_that_keeps_deleted_acls_is_caught(monkeypatch: pytest.Mon
         return with_acls(authorizer, FrozenMap({**dict(authorizer.acls.entries()), **dict(acls.entries())}))
 
     plant(monkeypatch, with_acls, keeping)
-    assert_caught(SECURED, by="RevokedDenied", first=1)
+    assert_caught(SECURED, by="RevokedDenied", first=5)
 
 
 @pytest.mark.long
@@ -84,7 +86,7 @@ def test_a_broker_that_remembers_removed_users_is_caught(monkeypatch: pytest.Mon
         )
 
     plant(monkeypatch, find, remembering)
-    assert_caught(SECURED, by="RevokedDenied", first=1)
+    assert_caught(SECURED, by="RevokedDenied", first=3)
 
 
 def test_log_ins_that_flake_after_a_user_was_made_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,6 +102,19 @@ def test_log_ins_that_flake_after_a_user_was_made_are_caught(monkeypatch: pytest
 
 
 @pytest.mark.long
+def test_a_quota_that_outlives_its_removal_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    follow = ClientQuotas.follow
+    former: dict[ClientQuotas, dict[Any, Any]] = {}
+
+    def remembering(quotas: ClientQuotas, new: Mapping[Any, Any]) -> None:
+        former[quotas] = {**former.get(quotas, {}), **{entity: new[entity] for entity in new}}
+        follow(quotas, former[quotas])
+
+    plant(monkeypatch, follow, remembering)
+    assert_caught(QUIET, by="NotThrottled", first=5)
+
+
+@pytest.mark.long
 def test_a_broker_in_touch_that_applies_no_metadata_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     advanced = Node.advanced
 
@@ -109,4 +124,4 @@ def test_a_broker_in_touch_that_applies_no_metadata_is_caught(monkeypatch: pytes
 
     plant(monkeypatch, advanced, stuck)
     rarely = SecurityPlan(guests=3, change_us_mean=400_000, pace_us=80_000)
-    assert_caught(replace(QUIET, duration_us=20_000_000, security=rarely), by="RevokedDenied", first=3)
+    assert_caught(replace(QUIET, duration_us=20_000_000, security=rarely), by="GrantedAllowed", first=6)

@@ -61,7 +61,7 @@ class Extra(Enum):
     SLOW_READERS = "slow-readers"
     """Consumers request everything, and do not read the response for seconds."""
     SECURITY = "security"
-    """Clients log in and ACLs are on; an operator changes users and ACLs while guests use them."""
+    """Nodes and clients log in and ACLs are on; an operator changes passwords, ACLs and quotas of guests."""
     UNNAMED = "unnamed"
     """The settings have no cluster id: the first leader draws it, and other nodes read it from the metadata log."""
 

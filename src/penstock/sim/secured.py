@@ -1,7 +1,7 @@
 """Secured clusters: clients log in, and ACLs say what they may do.
 
-Nodes talk to each other on a listener without log-ins, as `User:ANONYMOUS`, a super user. All clients use a listener
-with SASL. The clients of every run log in as `app`, with PLAIN. Everything is open to everyone until the security
+Nodes log in to each other with PLAIN, as `node`, on listeners of their own. The clients of every run log in as `app`,
+with PLAIN. Everything is open to everyone until the security
 operator has created the standing ACLs, with which `app` may do everything and others nothing. Then guests come. They
 log in with SCRAM and use one topic, and groups and transactional ids of their own; the operator changes their
 passwords and ACLs all the time.
@@ -25,13 +25,15 @@ APP: Final = "app"
 """The user of all clients but the guests and their operator."""
 ADMIN: Final = "admin"
 """The security operator, a super user."""
+NODE: Final = "node"
+"""The user of brokers and controllers among themselves, a super user."""
 
 GUARDED: Final = "guarded"
 """The guests' topic; also begins the names of their groups and transactional ids."""
 
 NODE_SETTINGS: Final = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    "super.users": f"User:ANONYMOUS;User:{ADMIN}",
+    "super.users": f"User:{NODE};User:{ADMIN};User:ANONYMOUS",  # clients of HTTP and lines do not log in
     "allow.everyone.if.no.acl.found": "true",
 }
 """Of brokers and controllers."""
@@ -51,10 +53,11 @@ def _password(user: str) -> str:
     return f"secret of {user}"
 
 
-def jaas_config() -> str:
-    """The users of PLAIN, as a broker's setting."""
-    users = " ".join(f'user_{user}="{_password(user)}"' for user in (APP, ADMIN))
-    return f"org.apache.kafka.common.security.plain.PlainLoginModule required {users};"
+def jaas_config(*users: str, is_for_nodes: bool = False) -> str:
+    """The users of PLAIN at a listener, and as whom nodes log in there."""
+    own = f'username="{NODE}" password="{_password(NODE)}" ' if is_for_nodes else ""
+    known = " ".join(f'user_{user}="{_password(user)}"' for user in users)
+    return f"org.apache.kafka.common.security.plain.PlainLoginModule required {own}{known};"
 
 
 def plain_login(user: str) -> PlainLogin:

@@ -63,8 +63,8 @@ def run_command(
             " removed or restored to an older state, at the end all metadata), doors (clients of HTTP, with"
             " idempotency keys and as members, and of the line protocol), pipelined (idempotent producers have several"
             " batches in flight, by the rules of librdkafka and of the Java client), slow-readers"
-            " (consumers do not read their responses for seconds), security (clients log in, and users and ACLs"
-            " change), unnamed (the settings have no cluster id: the"
+            " (consumers do not read their responses for seconds), security (nodes and clients log in; users,"
+            " ACLs and quotas change), unnamed (the settings have no cluster id: the"
             " first leader generates it); repeatable.",
         ),
     ] = None,

@@ -7,6 +7,7 @@ nothing is expected of its guest any more.
     RevokedDenied     What was revoked, and answered, is not granted to a request or log-in that starts later.
     GrantedAllowed    What was granted, and answered, is not denied. A refused log-in is final, so a right password is
                       refused by no broker, in touch or not.
+    NotThrottled      A guest without a quota, or whose quota was removed, and answered, is not throttled.
     DeniedNotWritten  No record of a denied Produce request is ever in the log.
 
 A broker learns a change from the metadata log. So the first two rules hold for a request at a broker
@@ -26,6 +27,7 @@ from typing import Final, NamedTuple
 
 from penstock.metadata.acls import ANY_NAME, Acl, AclResourceType, Operation, PatternType, Permission
 from penstock.metadata.image import ClusterImage, ScramUser
+from penstock.metadata.quotas import USER, entity_of
 from penstock.metadata.scram import ScramMechanism
 from penstock.sim.checkers.history import Audited, Event
 from penstock.sim.checkers.node_watch import WatchedNode
@@ -55,14 +57,26 @@ class Access(NamedTuple):
         return f"{self.operation.name} on {self.kind.name} {self.name!r}"
 
 
+class FullSpeed(NamedTuple):
+    """To produce without being throttled. A guest without a quota must be."""
+
+
+Right = Password | Access | FullSpeed
+
+
+class Quota(NamedTuple):
+    bytes_per_second: float | None
+    """None for no quota."""
+
+
 # -- events -------------------------------------------------------------------------------------------------
 
 
 class ChangeSent(NamedTuple):
-    """A change of a guest: a new password, no password (None), or an ACL that is created or deleted."""
+    """A change of a guest: a new password, no password (None), an ACL that is created or deleted, or a quota."""
 
     user: str
-    change: "Password | Acl | None"
+    change: Password | Acl | Quota | None
     is_created: bool = True
     """Of an ACL."""
 
@@ -79,7 +93,7 @@ class RightTried(NamedTuple):
     number: int
     host: str
     user: str
-    needs: Password | Access
+    needs: Right
 
 
 class RightAnswered(NamedTuple):
@@ -102,22 +116,26 @@ class _Guest:
 
     password: Password | None = None
     acls: frozenset[Acl] = frozenset()
+    bytes_per_second: float | None = None
+    """Its quota."""
     changing: "ChangeSent | None" = None
     """Sent, and not answered yet."""
     is_certain: bool = True
-    changes: Counter[AclResourceType | None] = field(default_factory=Counter)
-    """How often ACLs of a kind of resource, or for None its password, were changed."""
-    answered_us: dict[AclResourceType | None, int] = field(default_factory=dict)
+    changes: Counter[str] = field(default_factory=Counter)
+    """How often it was changed, by `_kind_of` the change."""
+    answered_us: dict[str, int] = field(default_factory=dict)
     """When the last such change was answered."""
 
-    def expects(self, needs: Password | Access) -> bool | None:
+    def expects(self, needs: Right) -> bool | None:
         """Whether it must be granted; None if either may be."""
         if not self.is_certain:
             return None
         changing = self.changing
+        is_open = changing is not None and _kind_of(changing.change) == _kind_of(needs)
         if isinstance(needs, Password):
-            is_open = changing is not None and not isinstance(changing.change, Acl)
             return None if is_open else needs == self.password
+        if isinstance(needs, FullSpeed):
+            return None if is_open or self.bytes_per_second is not None else True
         if changing is None or not isinstance(changing.change, Acl):
             return allows(self.acls, needs)
         with_it = allows(self.acls | {changing.change}, needs)
@@ -225,7 +243,9 @@ class RightsWatch:
         assert sent is not None
         guest.is_certain &= is_done
         guest.answered_us[_kind_of(sent.change)] = self._now_us()
-        if not isinstance(sent.change, Acl):
+        if isinstance(sent.change, Quota):
+            guest.bytes_per_second = sent.change.bytes_per_second
+        elif not isinstance(sent.change, Acl):
             guest.password = sent.change
         elif sent.is_created:
             guest.acls |= {sent.change}
@@ -261,6 +281,8 @@ class RightsWatch:
         if isinstance(needs, Password):
             found = image.scram_users.get(ScramUser(needs.mechanism, tried.user))
             return found is not None and found.salt == needs.salt
+        if isinstance(needs, FullSpeed):
+            return entity_of({USER: tried.user}) not in image.quotas
         principal = f"User:{tried.user}"
         return allows(
             frozenset(each for _, each in image.acls.entries() if each.principal == principal), needs
@@ -282,6 +304,10 @@ class RightsWatch:
             why = "log-ins wait for the latest metadata, and nothing fails"
         else:
             return
+        if isinstance(tried.needs, FullSpeed):
+            raise Violation(
+                f"NotThrottled: {tried.user} has no quota, but was throttled at {tried.host}; {why}"
+            )
         what = "log in" if is_login else str(tried.needs)
         if it.expected:
             text = f"GrantedAllowed: {tried.user} may {what}, but was denied it at {tried.host}"
@@ -290,10 +316,13 @@ class RightsWatch:
         raise Violation(f"{text}; {why}")
 
 
-def _kind_of(what: Password | Access | Acl | None) -> AclResourceType | None:
+def _kind_of(what: Right | Acl | Quota | None) -> str:
+    """Of a right, or of a change: a change matters to rights of its kind."""
     if isinstance(what, Access):
-        return what.kind
-    return what.resource_type if isinstance(what, Acl) else None
+        return what.kind.name
+    if isinstance(what, Acl):
+        return what.resource_type.name
+    return "quota" if isinstance(what, FullSpeed | Quota) else "password"
 
 
 def _is_well(machine: Machine) -> bool:

@@ -6,7 +6,7 @@ A guest sends each request whether or not it may, mostly to the node that can se
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import TopicPartition
@@ -15,7 +15,14 @@ from penstock.metadata.scram import ITERATIONS_MIN, ScramMechanism, salted_passw
 from penstock.records import build_batch
 from penstock.security.sasl.client import ClientLogin, ScramLogin
 from penstock.sim.checkers.history import Acked, Batch, ProducedRecord, Sent, Survives
-from penstock.sim.checkers.rights import Access, Password, ProduceDenied, RightAnswered, RightTried
+from penstock.sim.checkers.rights import (
+    Access,
+    FullSpeed,
+    Password,
+    ProduceDenied,
+    RightAnswered,
+    RightTried,
+)
 from penstock.sim.clients import group_messages, messages
 from penstock.sim.clients.client import Client, ClientContext, code_name
 from penstock.sim.clients.connection import RequestConnection
@@ -174,20 +181,29 @@ class Guest(Client):
         )
         encoded = build_batch([(None, value, self.context.schedule.now_ms)])
 
-        def answered(results: list[messages.PartitionProduced]) -> None:
-            (result,) = results
+        request = messages.produce(ALL, 5_000, self._topic, {partition: encoded})
+        to = self._leaders.get(partition) or self.rng.choice(self.context.bootstrap)
+        number = self._numbers()
+
+        def answered(reply: tuple[list[messages.PartitionProduced], int]) -> None:
+            ((result,), throttled_ms) = reply
             if result.code == ErrorCode.NONE:
                 self.record(Acked(batch, result.base_offset, Survives.POWER_CUT, self.incarnation))
             elif result.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                 self.record(ProduceDenied(self.name, (value,)))
+            self.record(RightAnswered(number, not throttled_ms))
+            if throttled_ms:
+                self.trace(f"is throttled by {to.host} for {throttled_ms} ms")
+                self.disconnect()  # nothing is read from the connection meanwhile
 
         self.record(Sent(batch))
+        self.record(RightTried(number, to.host, self.name, FullSpeed()))
         self._try(
             Access(Operation.WRITE, AclResourceType.TOPIC, GUARDED),
-            messages.produce(ALL, 5_000, self._topic, {partition: encoded}),
-            lambda results: results[0].code,
+            Request(Api.PRODUCE, request.build, lambda reply: (request.read(reply), _throttled_ms(reply))),
+            lambda reply: reply[0][0].code,
             answered,
-            self._leaders.get(partition),
+            to,
         )
 
     def _fetch(self) -> None:
@@ -217,6 +233,10 @@ class Guest(Client):
             messages.init_producer_id(transactional_id),
             lambda reply: reply.code,
         )
+
+
+def _throttled_ms(response: Any) -> int:
+    return round(response.throttle_time.total_seconds() * 1000) if hasattr(response, "throttle_time") else 0
 
 
 _DENIED: Final = {

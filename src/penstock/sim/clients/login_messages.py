@@ -1,8 +1,9 @@
-"""Requests of log-ins, and of the operator that changes users and ACLs."""
+"""Requests of log-ins, and of the operator that changes users, ACLs and quotas."""
 
 from typing import Any, NamedTuple
 
 from penstock.metadata.acls import Acl
+from penstock.metadata.quotas import PRODUCER_BYTE_RATE, USER
 from penstock.metadata.scram import ScramMechanism
 from penstock.sim.clients.messages import Request, RequestClasses, read_code
 from penstock.wire import Api
@@ -113,3 +114,22 @@ def delete_acl(acl: Acl) -> Request[tuple[int, int]]:
         return max(codes), len(result.matching_acls)
 
     return Request(Api.DELETE_ACLS, build, read)
+
+
+def set_quota(user: str, bytes_per_second: float | None) -> Request[int]:
+    """How much a user may produce; None removes the quota."""
+
+    def build(make: RequestClasses) -> Any:
+        change = make.OpData(
+            key=PRODUCER_BYTE_RATE, value=bytes_per_second or 0.0, remove=bytes_per_second is None
+        )
+        entity = make.EntityData(entity_type=USER, entity_name=user)
+        return make.AlterClientQuotasRequest(
+            entries=(make.EntryData(entity=(entity,), ops=(change,)),), validate_only=False
+        )
+
+    def read(response: Any) -> int:
+        (entry,) = response.entries
+        return int(entry.error_code)
+
+    return Request(Api.ALTER_CLIENT_QUOTAS, build, read)

@@ -1,4 +1,4 @@
-"""The security operator: sets, changes and removes guests' passwords, and creates and deletes their ACLs.
+"""The security operator: sets, changes and removes guests' passwords and quotas, creates and deletes their ACLs.
 
 One change is under way at a time. A change that is lost, or answered with an error, may take effect at any later time:
 its guest leaves, and another one comes.
@@ -13,10 +13,16 @@ from penstock.metadata.acls import Acl
 from penstock.metadata.scram import ScramMechanism
 from penstock.security.sasl.client import ClientLogin
 from penstock.sim.checkers.history import RequestRefused
-from penstock.sim.checkers.rights import ChangeEnded, ChangeSent
+from penstock.sim.checkers.rights import ChangeEnded, ChangeSent, Quota
 from penstock.sim.clients.client import ClientContext
 from penstock.sim.clients.guests import Account, Guest
-from penstock.sim.clients.login_messages import create_acls, delete_acl, remove_user, set_password
+from penstock.sim.clients.login_messages import (
+    create_acls,
+    delete_acl,
+    remove_user,
+    set_password,
+    set_quota,
+)
 from penstock.sim.clients.messages import R, Request
 from penstock.sim.clients.operator import RandomOperator
 from penstock.sim.secured import ADMIN, STANDING_ACLS, SecurityPlan, guest_acls, plain_login
@@ -36,8 +42,11 @@ WAIT_US: Final = 200_000
 GUESTS_MAX: Final = 20
 """Guests of a run, with those that left."""
 
-PASSWORD_CHANGES: Final = 0.4
-"""Share among all changes."""
+PASSWORD_CHANGES, QUOTA_CHANGES = 0.35, 0.15
+"""Shares among all changes."""
+
+QUOTAS: Final = (None, None, 10.0, 1_000_000.0)
+"""Bytes per second that a guest may produce; with 10 its second batch is throttled."""
 
 
 class SecurityOperator(RandomOperator):
@@ -73,8 +82,11 @@ class SecurityOperator(RandomOperator):
             self._invite()
         elif self._acls:
             guest = self.rng.choice([each for each in self.guests if each.name in self._acls])
-            if self.rng.random() < PASSWORD_CHANGES:
+            drawn = self.rng.random()
+            if drawn < PASSWORD_CHANGES:
                 self._change_password(guest)
+            elif drawn < PASSWORD_CHANGES + QUOTA_CHANGES:
+                self._change_quota(guest.name)
             else:
                 self._change_acl(guest.name)
 
@@ -100,7 +112,7 @@ class SecurityOperator(RandomOperator):
         if guest.name in self._has_password and self.rng.random() < 0.5:
             self._has_password.discard(guest.name)
             self.record(ChangeSent(guest.name, None))
-            self._change(guest.name, "removes", remove_user(guest.name, guest.account.mechanism), _same)
+            self._change(guest.name, "removes", remove_user(guest.name, guest.account.mechanism), _removed)
         else:
             self._set_password(guest)
 
@@ -116,6 +128,11 @@ class SecurityOperator(RandomOperator):
             _same,
         )
 
+    def _change_quota(self, user: str) -> None:
+        quota = self.rng.choice(QUOTAS)
+        self.record(ChangeSent(user, Quota(quota)))
+        self._change(user, f"sets the quota {quota} of", set_quota(user, quota), _same)
+
     def _change_acl(self, user: str) -> None:
         acl = self.rng.choice(guest_acls(user))
         has_it = acl in self._acls[user]
@@ -129,7 +146,7 @@ class SecurityOperator(RandomOperator):
 
     def _deleted(self, answer: tuple[int, int]) -> int:
         code, deleted = answer
-        if code == ErrorCode.NONE and deleted != 1:
+        if deleted > 1:
             self.record(
                 RequestRefused(self.name, f"deleted {deleted} ACLs instead of one", code, is_due=False)
             )
@@ -161,3 +178,8 @@ class SecurityOperator(RandomOperator):
 
 def _same(code: int) -> int:
     return code
+
+
+def _removed(code: int) -> int:
+    """A broker that loses the controller's answer sends its request again, which then finds nothing to remove."""
+    return ErrorCode.NONE if code == ErrorCode.RESOURCE_NOT_FOUND else code

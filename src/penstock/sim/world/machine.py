@@ -221,7 +221,7 @@ class Machine:
             self._trace("is ready")
             if self.is_broker:
                 self._network.listen(world, KAFKA_PORT, lambda: node.connection(LISTENER))
-                if self._config.sasl:
+                if SECURED_LISTENER in self._config.listeners:
                     self._network.listen(world, SECURED_PORT, lambda: node.connection(SECURED_LISTENER))
             if self._config.doors:
                 node.open_doors(lambda: self._listen_at_doors(world, node))

@@ -12,7 +12,7 @@ from penstock.sim.checkers.violation import Violation
 from penstock.sim.clients.client import Recorder
 from penstock.sim.cluster_plan import ClusterPlan, PowerCuts
 from penstock.sim.scenario import Scenario
-from penstock.sim.secured import jaas_config
+from penstock.sim.secured import ADMIN, APP, NODE, jaas_config
 from penstock.sim.world.machine import (
     ALONE,
     CONTROLLER,
@@ -163,15 +163,33 @@ def _quorum_settings(plan: ClusterPlan, number: int, *, is_new: bool) -> dict[st
     return settings
 
 
-def _listeners(host: str) -> dict[str, str]:
-    """A secured broker's listeners: one for nodes, and one where clients log in."""
-    protocols = {LISTENER: "PLAINTEXT", SECURED_LISTENER: "SASL_PLAINTEXT", CONTROLLER: "PLAINTEXT"}
-    return {
-        "listeners": f"{LISTENER}://{host}:{KAFKA_PORT},{SECURED_LISTENER}://{host}:{SECURED_PORT}",
-        "listener.security.protocol.map": ",".join(f"{name}:{each}" for name, each in protocols.items()),
-        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
-        f"listener.name.{SECURED_LISTENER.lower()}.plain.sasl.jaas.config": jaas_config(),
+SESSION_MS = "4000"
+"""After this time a secured node logs in again on its connections to other nodes."""
+
+
+def _security_settings(host: str, *, is_broker: bool) -> dict[str, str]:
+    """Of a secured node: everyone logs in, on all listeners."""
+    of_listener = "listener.name.{}.plain.sasl.jaas.config"
+    settings = {
+        "listener.security.protocol.map": f"{LISTENER}:SASL_PLAINTEXT,{SECURED_LISTENER}:SASL_PLAINTEXT,"
+        f"{CONTROLLER}:SASL_PLAINTEXT",
+        "controller.listener.names": CONTROLLER,
+        "sasl.mechanism.controller.protocol": "PLAIN",
+        f"listener.name.{CONTROLLER.lower()}.sasl.enabled.mechanisms": "PLAIN",
+        f"listener.name.{CONTROLLER.lower()}.connections.max.reauth.ms": SESSION_MS,
+        of_listener.format(CONTROLLER.lower()): jaas_config(NODE, is_for_nodes=True),
     }
+    if is_broker:
+        settings |= {
+            "listeners": f"{LISTENER}://{host}:{KAFKA_PORT},{SECURED_LISTENER}://{host}:{SECURED_PORT}",
+            "inter.broker.listener.name": LISTENER,
+            "sasl.mechanism.inter.broker.protocol": "PLAIN",
+            "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+            f"listener.name.{LISTENER.lower()}.connections.max.reauth.ms": SESSION_MS,
+            of_listener.format(LISTENER.lower()): jaas_config(NODE, is_for_nodes=True),
+            of_listener.format(SECURED_LISTENER.lower()): jaas_config(APP, ADMIN),
+        }
+    return settings
 
 
 def _config(scenario: Scenario, number: int, host: str, *, is_new: bool = True) -> NodeConfig:
@@ -189,7 +207,7 @@ def _config(scenario: Scenario, number: int, host: str, *, is_new: bool = True) 
             "process.roles": ",".join(role for role, has_it in roles.items() if has_it),
             **_quorum_settings(plan, number, is_new=is_new),
             **scenario.settings,
-            **(_listeners(host) if scenario.security is not None and is_broker else {}),
+            **(_security_settings(host, is_broker=is_broker) if scenario.security is not None else {}),
         }
         return config_from(
             DATA,
