@@ -1,10 +1,11 @@
-"""Users and ACLs at every door of a cluster: a client may do the same at each broker, and brokers trust each other by
-ClusterAction alone."""
+"""Users and ACLs at every door of a cluster: a client may do the same at each broker, and a gateway may read for its
+clients with ClusterAction."""
 
 import json
 from collections.abc import Iterator
 
 import pytest
+from tests.nodes import StillNode
 from tests.server.test_door_security import (
     BOB,
     JAAS,
@@ -18,7 +19,18 @@ from tests.server.test_door_security import (
     until,
 )
 
+from penstock.base.errors import ErrorCode
 from penstock.client.line import LineClient
+from penstock.gateway.peer_rpc.remote_watch import fetch_request
+from penstock.metadata.acls import (
+    CLUSTER_NAME,
+    Acl,
+    AclResourceType,
+    Operation,
+    PatternType,
+    Permission,
+)
+from penstock.security.authorizer import Authorizer
 from penstock.testing import Cluster
 
 ALICE = ("alice", "alice-secret")
@@ -96,3 +108,36 @@ def test_a_changed_user_counts_at_every_broker_at_once(cluster: Cluster) -> None
     remove_user(cluster.brokers[0], "carol")
     for broker in cluster.brokers:
         assert ask(broker, "/topics", as_user=("carol", "second")).status == 401
+
+
+def test_a_gateway_reads_for_its_clients_with_cluster_action_and_others_do_not() -> None:
+    node = StillNode(settings={"authorizer.class.name": STANDARD, "super.users": "User:ANONYMOUS"})
+    node.create_topic("orders")
+    context = node.node.context
+    action = Acl(
+        AclResourceType.CLUSTER,
+        CLUSTER_NAME,
+        PatternType.LITERAL,
+        "User:broker",
+        "*",
+        Operation.CLUSTER_ACTION,
+        Permission.ALLOW,
+    )
+    context.authorizer = Authorizer([action])
+    key = context.image.topics["orders"].id, 0
+
+    def code(principal: str, cluster_id: str | None) -> int:
+        client = node.client()
+        client.connection.session.principal = principal
+        asked = fetch_request(cluster_id, {key: 0}, wait_ms=0, partition_bytes=100, bytes_max=100)  # type: ignore[arg-type]
+        client.send(asked.api, 18, asked.write(18))
+        node.world.advance(10)
+        raw = client.raw_reply()
+        assert raw is not None
+        response = asked.read(memoryview(raw[2])[raw[3] :], 18)
+        [(_, [result])] = response.topics
+        return int(result.error_code)
+
+    assert code("User:broker", context.cluster_id) == ErrorCode.NONE
+    assert code("User:broker", None) == ErrorCode.TOPIC_AUTHORIZATION_FAILED, "as any consumer"
+    assert code("User:alice", context.cluster_id) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
