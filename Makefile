@@ -44,8 +44,9 @@ bench: setup  ## storage, the broker, its other doors, clusters, Spark, each bes
 	$(BIN)/python -m benchmarks.storage; stored=$$?; $(if $(ROWS),true,$(BIN)/python -m benchmarks.search); searched=$$?; \
 	$(BIN)/python -m benchmarks.broker $(if $(PEER),--peer $(PEER)) $(if $(ROWS),--rows $(ROWS)); served=$$?; \
 	$(if $(ROWS),true,$(BIN)/python -m benchmarks.counting && $(BIN)/python -m benchmarks.doors); opened=$$?; \
+	$(if $(ROWS),true,$(BIN)/python -m benchmarks.security $(if $(PEER),--peer $(PEER))); secured=$$?; \
 	$(if $(ROWS),true,$(BIN)/python -m benchmarks.cluster $(if $(PEER),--peer $(PEER))); joined=$$?; \
-	$(if $(ROWS),true,$(BIN)/python -m benchmarks.spark $(if $(PEER),--peer kafka-connector)) && exit $$((stored | searched | served | opened | joined))
+	$(if $(ROWS),true,$(BIN)/python -m benchmarks.spark $(if $(PEER),--peer kafka-connector)) && exit $$((stored | searched | served | opened | secured | joined))
 
 bench-spark: setup  ## Spark alone; PEER=kafka-connector: and its own Kafka connector, fetched the first time
 	$(BIN)/python -m benchmarks.spark $(if $(PEER),--peer $(PEER)) $(if $(ROWS),--rows $(ROWS))
