@@ -12,6 +12,7 @@ from tests.wire_requests import fetch_all, produce_body
 from tests.worlds import START_MS, StillWorld
 
 from penstock.base.ids import TopicPartition
+from penstock.metadata.quotas import quota_record
 from penstock.metadata.records import (
     RECOVERED,
     AccessControlEntryRecord,
@@ -283,8 +284,10 @@ def test_what_is_kept_and_not_acted_on_is_reported(caplog: pytest.LogCaptureFixt
     setting = ConfigRecord(
         resource_type=32, resource_name="g", name="consumer.session.timeout.ms", value="50000"
     )
-    node.node._control_plane.active.write([setting])
+    of_host = quota_record((("ip", "gateway.example"),), "connection_creation_rate", 5.0)
+    node.node._control_plane.active.write([setting, of_host])
     node.world.advance(1000)
     node.stop()
     node.restart()
     assert "1 groups with their own settings, which are kept but not enforced yet" in caplog.text
+    assert "quotas of 1 host names, gateway.example among them" in caplog.text

@@ -161,6 +161,22 @@ def test_without_acks_the_connection_is_muted_all_the_same(node: StillNode) -> N
     assert partition.log.log_end == 4
 
 
+@pytest.mark.parametrize(
+    "frame", [b"", b"\x00", b"\x03", b"\0\x03\0", b"\0\0\0\x09", b"\0\x03\0\x0c\0\0\0\x01\0\x50ab"]
+)
+def test_a_malformed_request_ends_the_connection(
+    node: StillNode, frame: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    alter(node, ANONYMOUS, producer_byte_rate=10**9, request_percentage=50)
+    client = user(node)
+    client.send(Api.PRODUCE, 9, BODY)
+    assert client.wait(10).throttle_time == timedelta()
+    client.feed(len(frame).to_bytes(4, "big") + frame)
+    node.world.advance(1)
+    assert client.transport.is_closed
+    assert "unexpected error" not in caplog.text
+
+
 # -- muting --------------------------------------------------------------------------------------------
 
 

@@ -6,6 +6,7 @@ Access control that would not be enforced prevents serving the cluster; other fe
 import logging
 
 from penstock.metadata.image import ClusterImage, ResourceType
+from penstock.metadata.quotas import IP, is_address
 
 logger = logging.getLogger(__name__)
 
@@ -26,6 +27,19 @@ def warn_unsupported(image: ClusterImage, *, has_token_keys: bool) -> None:
             "the cluster has %d delegation tokens, and delegation.token.secret.key is not set: clients cannot log in "
             "with one",
             len(image.tokens),
+        )
+    hosts = [
+        name
+        for entity in image.quotas
+        for kind, name in entity
+        if kind == IP and name is not None and not is_address(name)
+    ]
+    if hosts:
+        logger.warning(
+            "the cluster has quotas of %d host names, %s among them: host names are not looked up, so these limit no "
+            "connections; set them for addresses",
+            len(hosts),
+            min(hosts),
         )
     groups = sum(resource.type == ResourceType.GROUP for resource in image.configs)
     if groups:

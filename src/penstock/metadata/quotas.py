@@ -9,6 +9,7 @@ a user covers share it. Where the entity names a client id, or its default, each
 """
 
 from collections.abc import Iterator, Mapping
+from ipaddress import ip_address
 from typing import Final, NamedTuple
 
 from .records import ClientQuotaRecord
@@ -42,6 +43,14 @@ Quotas = Mapping[QuotaEntity, Mapping[str, float]]
 
 def entity_of(names: Mapping[str, str | None]) -> QuotaEntity:
     return tuple(sorted(names.items()))
+
+
+def is_address(text: str) -> bool:
+    try:
+        ip_address(text.partition("%")[0])
+    except ValueError:
+        return False
+    return True
 
 
 def sort_key(entity: QuotaEntity) -> tuple[tuple[str, bool, str], ...]:

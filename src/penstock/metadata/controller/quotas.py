@@ -1,6 +1,5 @@
 """Changes client quotas."""
 
-from ipaddress import ip_address
 from math import inf
 from typing import Final
 
@@ -17,6 +16,7 @@ from penstock.metadata.quotas import (
     USER,
     QuotaEntity,
     describe_entity,
+    is_address,
     quota_record,
 )
 from penstock.metadata.records import AnyRecord
@@ -86,17 +86,9 @@ def _keys_of(entity: QuotaEntity) -> tuple[str, ...]:
     if len(names) > 1:
         raise _invalid("A quota of an ip must not name a user or client-id too.")
     address = names[IP]
-    if address is not None and not _is_address(address):
+    if address is not None and not is_address(address):
         raise _invalid(f"{address} is not a valid IP. Host names are not looked up.")
     return IP_KEYS
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ip_address(text.partition("%")[0])
-    except ValueError:
-        return False
-    return True
 
 
 def _check(keys: tuple[str, ...], key: str, value: float) -> None:
