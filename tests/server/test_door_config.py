@@ -144,6 +144,13 @@ def test_a_door_for_everyone_is_one_with_acls_certificates_or_log_ins(tmp_path: 
     }
     with pytest.raises(BadSetting, match="everyone could use the http door"):
         config(KAFKA, tls)
+    certificates = {
+        "listeners": "OUTSIDE://127.0.0.1:9092",
+        "listener.security.protocol.map": "OUTSIDE:SSL",
+        "listener.name.outside.ssl.client.auth": "required",
+    }
+    with pytest.raises(BadSetting, match="a listener asks for certificates, .*everyone could use the http"):
+        config(certificates, tls)
     assert config(KAFKA, tls, ssl_client_auth="required").tls["HTTP"].client_auth == "required"
     assert config(KAFKA, tls, http_security_protocol="SASL_SSL").sasl["HTTP"]
     authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"

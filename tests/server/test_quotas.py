@@ -344,18 +344,61 @@ def test_a_batch_above_the_whole_quota_is_delivered_all_the_same(node: StillNode
     assert client.wait().responses[0].partitions[0].records
 
 
+def replica_fetch(session_id: int = 0, session_epoch: int = -1) -> bytes:
+    make = request_module(Api.FETCH, 12)
+    partition = make.FetchPartition(
+        partition=0, current_leader_epoch=-1, fetch_offset=0, log_start_offset=0, partition_max_bytes=1 << 20
+    )
+    request = make.FetchRequest(
+        replica_id=7, max_wait=timedelta(), min_bytes=0, max_bytes=1 << 20, isolation_level=0,
+        session_id=session_id, session_epoch=session_epoch, forgotten_topics_data=(), rack_id="",
+        topics=(make.FetchTopic(topic=TOPIC, partitions=(partition,)),),
+    )  # fmt: skip
+    return write_request(Api.FETCH, 12, request)
+
+
 def test_a_fetch_of_a_follower_is_not_throttled(node: StillNode) -> None:
     fill(node, 3)
     alter(node, {"user": None}, consumer_byte_rate=1, request_percentage=0.0001)
     client = user(node)
-    make = request_module(Api.FETCH, 12)
-    request = make.FetchRequest(
-        replica_id=7, max_wait=timedelta(), min_bytes=0, max_bytes=1 << 20, isolation_level=0, session_id=0,
-        session_epoch=-1, topics=(), forgotten_topics_data=(), rack_id="",
-    )  # fmt: skip
     for _ in range(50):
-        client.send(Api.FETCH, 12, write_request(Api.FETCH, 12, request))
+        client.send(Api.FETCH, 12, replica_fetch())
         assert client.wait(10).throttle_time == timedelta()
+
+
+def test_who_only_pretends_to_be_a_follower_is_throttled_and_gets_no_session() -> None:
+    node = StillNode(
+        settings={
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": "User:admin;User:broker;User:ANONYMOUS",
+        }
+    )
+    node.create_topic(TOPIC)
+    broker, mallory = user(node, "broker"), user(node, "mallory")
+    broker.send(Api.FETCH, 12, replica_fetch(session_epoch=0))
+    session_id = broker.wait(10).session_id
+    assert session_id > 0
+
+    mallory.send(Api.FETCH, 12, replica_fetch(session_epoch=0))
+    refused = mallory.wait(10)
+    assert (refused.session_id, refused.responses[0].partitions[0].error_code.name) == (
+        0,
+        "topic_authorization_failed",
+    )
+    mallory.send(Api.FETCH, 12, replica_fetch(session_id, 1))
+    assert mallory.wait(10).error_code.name == "fetch_session_id_not_found"
+    mallory.send(Api.FETCH, 12, replica_fetch(session_id, 0))
+    mallory.wait(10)
+    broker.send(Api.FETCH, 12, replica_fetch(session_id, 1))
+    assert broker.wait(10).session_id == session_id, "the session of the follower is untouched"
+
+    alter(node, {"user": "mallory"}, request_percentage=0.0001)
+    delays = []
+    for _ in range(5):
+        mallory.send(Api.FETCH, 12, replica_fetch())
+        delays.append(mallory.wait(60_000).throttle_time)
+        node.world.advance(300)
+    assert max(delays) > timedelta(), "it counts as the requests of any client"
 
 
 # -- the loop's time -----------------------------------------------------------------------------------

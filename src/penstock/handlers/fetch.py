@@ -92,7 +92,6 @@ def fetch(
     request = parse_fetch(frame, header.body_at, header.api_version)
     version = header.api_version
     if request.replica_id >= 0:
-        session.state.is_exempt = True
         return fetch_as_follower(context, session, header, request)
     delay_ms = 0
     quotas, share = context.quotas, session.state.share

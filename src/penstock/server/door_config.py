@@ -111,6 +111,7 @@ def check_doors(
     """Reject doors that let others than this machine's users to the data without a log-in, although Kafka clients must
     log in. With an authorizer their clients are User:ANONYMOUS. Returns warnings."""
     warnings = []
+    asks_certificates = any(each.client_auth == REQUIRED for each in tls.values())
     if (line := sasl.get(listener_of("line"))) is not None and set(line.mechanisms) == {OAUTHBEARER}:
         raise BadSetting(
             f"{protocol_setting('line')} asks for a log-in and sasl.enabled.mechanisms is {OAUTHBEARER}, expected "
@@ -120,10 +121,15 @@ def check_doors(
         name = listener_of(door)
         is_local = at.host in _LOOPBACK or at.host.startswith("127.")
         is_known = name in sasl or (name in tls and tls[name].client_auth == REQUIRED)
-        if sasl and not is_known and not is_local and not has_authorizer:
+        if (sasl or asks_certificates) and not is_known and not is_local and not has_authorizer:
+            asked, expected = (
+                ("has SASL", f"{protocol_setting(door)}=SASL_SSL")
+                if sasl
+                else ("asks for certificates", f"{protocol_setting(door)}=SSL with ssl.client.auth=required")
+            )
             raise BadSetting(
-                f"{DOORS[door]} is at {ln.address_text(at)} and a listener has SASL, expected a loopback address, off "
-                f"or {protocol_setting(door)}=SASL_SSL: everyone could use the {door} door without a log-in"
+                f"{DOORS[door]} is at {ln.address_text(at)} and a listener {asked}, expected a loopback address, off "
+                f"or {expected}: everyone could use the {door} door without a log-in"
             )
         if name in sasl and name not in tls and not is_local:
             warnings.append(

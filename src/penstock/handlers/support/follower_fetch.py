@@ -41,6 +41,7 @@ from penstock.wire import (
 )
 
 _NO_OFFSET = -1
+_AS_REPLICA = Operation.CLUSTER_ACTION, AclResourceType.CLUSTER, CLUSTER_NAME
 
 Reply = list[Piece]
 Read = list[tuple[FollowedPartition, FetchResult]]
@@ -50,8 +51,10 @@ def fetch_as_follower(
     context: Context, session: Session, header: RequestHeader, request: FetchRequest
 ) -> Reply | HoldingPromise[Reply]:
     version = header.api_version
+    is_broker = context.permits(session, *_AS_REPLICA)
+    session.state.is_exempt = is_broker
     try:
-        kept = _session_of(context, request, header.api_version)
+        kept = _session_of(context, request, version, is_broker=is_broker)
     except KafkaError as error:
         context.metrics.fetch.fail(error.code)
         return fetch_reply(version, header.correlation_id, [], error_code=error.code)[0]
@@ -65,24 +68,31 @@ def fetch_as_follower(
     return waiting.later
 
 
-def _session_of(context: Context, request: FetchRequest, version: int) -> FollowerSession:
-    """The session of a request; a temporary one where it has none."""
+def _session_of(context: Context, request: FetchRequest, version: int, *, is_broker: bool) -> FollowerSession:
+    """The session of a request; a temporary one where it has none. A client that is no broker gets a temporary one: it
+    must not resume, close or evict those of followers."""
     uses_ids = version >= 13
     now_ms = context.world.now_ms()
     sessions = context.fetch_sessions
     if request.session_epoch > FIRST_EPOCH:
+        if not is_broker:
+            raise KafkaError(
+                f"Fetch session {request.session_id} is not of this client.",
+                ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+            )
         kept = sessions.resume(request, FollowerSession, uses_ids, now_ms)
         if kept.waiting is not None:
             kept.waiting.superseded()
         return kept
-    if request.session_id != NO_SESSION:
+    if is_broker and request.session_id != NO_SESSION:
         sessions.close_former(request.replica_id, request.session_id)
 
     def make(session_id: int) -> FollowerSession:
         seen_ms = context.world.clock_ns() // 1_000_000
         return FollowerSession(session_id, uses_ids, now_ms, request.replica_id, seen_ms)
 
-    opened = sessions.open(request, make, now_ms) if request.session_epoch == FIRST_EPOCH else None
+    is_kept = is_broker and request.session_epoch == FIRST_EPOCH
+    opened = sessions.open(request, make, now_ms) if is_kept else None
     if opened is None:
         opened = make(NO_SESSION)
         opened.update(requested_partitions(request))
@@ -136,7 +146,7 @@ class FollowerFetch:
         self._has_unread = False
         must_give = True
         results: Read = []
-        may = context.authorize(self.session, Operation.CLUSTER_ACTION, AclResourceType.CLUSTER, CLUSTER_NAME)
+        may = context.authorize(self.session, *_AS_REPLICA)
         for followed in list(self.kept.due.values()):
             result = self._read_one(followed, left, must_give, may)
             if result.records:
