@@ -328,6 +328,21 @@ def test_while_the_disk_is_slow_lines_wait_in_bounded_memory() -> None:
     assert made.disk.stat("/logs/audit").size == (1 + WAITING_BYTES_MAX // 10_000) * 10_000
 
 
+def test_a_disk_that_is_full_in_the_middle_of_a_line_spoils_no_other_line() -> None:
+    disk = FaultyDisk(MemoryDisk())
+    made = Written(disk=disk)
+    made.file(["one"])
+    made.world.advance(10)
+    disk.capacity = disk.used + 3
+    made.file(["twotwotwo"])
+    made.world.advance(10)
+    disk.capacity = None
+    made.file(["three"])
+    made.world.advance(10)
+    assert read_file(disk, "/logs/audit") == b"one\nthree\n"
+    assert made.meter.dropped["file"] == 1
+
+
 def test_lines_that_the_disk_does_not_take_are_counted_and_the_next_are_written() -> None:
     disk = FaultyDisk(MemoryDisk())
     made = Written(disk=disk)

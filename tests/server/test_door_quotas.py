@@ -58,6 +58,14 @@ def test_a_producer_above_its_quota_gets_429_and_goes_on_after_the_time_it_is_to
     assert produce(client)[0] == 200
 
 
+def test_a_client_that_connects_anew_for_each_request_is_held_to_its_part_of_the_loop(at: Doors) -> None:
+    set_quota(at.node, request_percentage=1e-6)
+    statuses = [ask(at.client("http"), "GET", "/topics")[0] for _ in range(5)]
+    assert (statuses[0], statuses[-1]) == (200, 429)
+    at.world.advance(2 * WINDOW_MS)
+    assert ask(at.client("http"), "GET", "/topics")[0] == 200
+
+
 def test_a_changed_quota_counts_at_once(at: Doors) -> None:
     set_quota(at.node, producer_byte_rate=RATE)
     client = at.client("http")

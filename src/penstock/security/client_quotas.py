@@ -264,11 +264,21 @@ class ClientShare:
         self.measured_ns += took_ns
         if self.measured_ns >= MEASURED_NS_MAX or now_ns >= self.until_ns:
             self.ask(now_ns)
-        if not self.work_delay_ms or self.request is None:
+        delay_ms, self.work_delay_ms = self.work_delay_ms, 0
+        return self._work_throttled(delay_ms, now_ns)
+
+    def work_wait_ms(self, now_ns: int) -> int:
+        """For how long clients that share the quota of the loop's time are above it: for clients that connect anew for
+        each request, which cannot be muted."""
+        bucket = self.request
+        delay_ms = 0 if bucket is None else bucket.rate.delay_ms(bucket.limit * _PERCENT_NS, now_ns)
+        return self._work_throttled(delay_ms, now_ns)
+
+    def _work_throttled(self, delay_ms: int, now_ns: int) -> int:
+        if not delay_ms or self.request is None:
             return 0
         # As in Kafka a sample at most.
-        delay_ms = min(self.work_delay_ms, self._quotas.windows.sample_ns // 1_000_000)
-        self.work_delay_ms = 0
+        delay_ms = min(delay_ms, self._quotas.windows.sample_ns // 1_000_000)
         self._throttled(self.request, delay_ms, now_ns)
         return delay_ms
 

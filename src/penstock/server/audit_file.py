@@ -81,6 +81,9 @@ class AuditFile:
         file = self._vfs.open(self._path, write=True, create=True)
         try:
             file.pwrite([data], size)
+        except OSError:
+            file.truncate(size)  # a part of a line would spoil the next one
+            raise
         finally:
             file.close()
 

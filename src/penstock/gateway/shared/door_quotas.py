@@ -62,7 +62,7 @@ class DoorQuota:
         if share is None or quotas is None:
             return
         now_ns = quotas.now_ns()
-        delay_ms = (share.muted_until_ns - now_ns) // _MS
+        delay_ms = max((share.muted_until_ns - now_ns) // _MS, share.work_wait_ms(now_ns))
         if reads:
             delay_ms = max(delay_ms, share.fetch_delay_ms(now_ns))
         if writes:
