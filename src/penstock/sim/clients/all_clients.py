@@ -101,7 +101,7 @@ class AllClients:
         for client in self._clients:
             client.start()
         for operator in self._security:
-            operator.when_topics_exist(lambda: self._admin.is_idle)
+            operator.wait_for_topics(lambda: self._admin.is_idle)
         if self._doors:
             self._start_doors()
 

@@ -36,9 +36,8 @@ from penstock.wire.peers import Address
 STALE: Final = 0.2
 """Share of log-ins with an earlier password."""
 
-NAMES_UNTIL: Final = 12
-"""Last versions of Produce and Fetch that name topics. A guest that was never allowed to describe the topic does not
-know its id."""
+NAMES_UNTIL: Final = {Api.PRODUCE: 12, Api.FETCH: 12, Api.OFFSET_COMMIT: 9}
+"""Last versions that name topics. A guest that was never allowed to describe the topic does not know its id."""
 
 
 @dataclass
@@ -113,9 +112,9 @@ class Guest(Client):
     # -- requests --------------------------------------------------------------------------------------
 
     def narrow(self, api: Api, low: int, high: int) -> tuple[int, int]:
-        if self._topic.id is None and api in messages.TOPIC_IDS_FROM:
-            return low, min(high, NAMES_UNTIL)
-        return low, min(high, 9) if api is Api.OFFSET_COMMIT else high
+        if self._topic.id is None and api in NAMES_UNTIL:
+            return low, min(high, NAMES_UNTIL[api])
+        return low, high
 
     def start(self) -> None:
         super().start()

@@ -37,8 +37,6 @@ PASSING: Final = frozenset({
 })  # fmt: skip
 """Errors that it may get while nodes restart."""
 
-WAIT_US: Final = 200_000
-
 GUESTS_MAX: Final = 20
 """Guests of a run, with those that left."""
 
@@ -62,19 +60,20 @@ class SecurityOperator(RandomOperator):
         self._is_guarded = False
         """The standing ACLs exist."""
         self._numbers = count(1).__next__
-        self._does_topic_exist: Callable[[], bool] = lambda: False
+        self._do_topics_exist: Callable[[], bool] = lambda: False
 
     @property
     def login(self) -> ClientLogin:
         return plain_login(ADMIN)
 
-    def when_topics_exist(self, do_topics_exist: Callable[[], bool]) -> None:
-        self._does_topic_exist = do_topics_exist
+    def wait_for_topics(self, do_topics_exist: Callable[[], bool]) -> None:
+        """Change nothing until this returns True."""
+        self._do_topics_exist = do_topics_exist
 
     # -- changes ---------------------------------------------------------------------------------------
 
     def act(self) -> None:
-        if self._is_changing or not self._does_topic_exist():
+        if self._is_changing or not self._do_topics_exist():
             return
         if not self._is_guarded:
             self._guard()
