@@ -151,6 +151,8 @@ def test_a_door_for_everyone_is_one_with_acls_certificates_or_log_ins(tmp_path: 
     }
     with pytest.raises(BadSetting, match="and a listener asks for certificates"):
         config(certificates, tls)
+    with pytest.raises(BadSetting, match="everyone could use the http door"):
+        config(KAFKA, tls, authorizer_class_name="")
     assert config(KAFKA, tls, ssl_client_auth="required").tls["HTTP"].client_auth == "required"
     assert config(KAFKA, tls, http_security_protocol="SASL_SSL").sasl["HTTP"]
     authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"

@@ -278,7 +278,9 @@ def config_of(
     to_brokers, to_controllers = peers.to_brokers(), peers.to_controllers()
     warnings += _without_tls(entries, [*tls, *(each for each in (to_brokers, to_controllers) if each.tls)])
     warnings += peers.warnings()
-    warnings += check_doors(sasl, tls, doors, has_authorizer="authorizer.class.name" in entries)
+    authorizer = entries.get("authorizer.class.name")
+    has_authorizer = authorizer is not None and bool(authorizer.text.strip())
+    warnings += check_doors(sasl, tls, doors, has_authorizer=has_authorizer)
     _reject_unsupported(entries, path)
     settings = {name: each.text.strip() for name, each in entries.items()}
     settings |= {"listeners": ln.listeners_text(everyone), "log.dirs": path, **doors_text(doors)}

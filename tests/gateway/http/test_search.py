@@ -5,16 +5,19 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import httpx
 import pytest
 from tests.gateway.http.rest import client_of, error_of, producer, write
+from tests.worlds import StillWorld
 
 from penstock.base.ids import TopicPartition
 from penstock.client.cluster import Cluster as KafkaCluster
 from penstock.client.coordinators import ask_leader
 from penstock.client.settings import parse_servers
+from penstock.gateway.http.protocol.messages import HttpError
 from penstock.gateway.search import searches, stream
 from penstock.records import Codec, build_batch
 from penstock.testing import Broker, Cluster
@@ -218,6 +221,24 @@ def test_searches_beyond_the_bound_are_refused(http: httpx.Client, monkeypatch: 
         error_of(http.get("/topics/orders/search", params={"contains": "x"}), 429)["code"]
         == "too_many_searches"
     )
+
+
+def test_one_user_leaves_searches_to_others() -> None:
+    made = searches.Searches(cast(Any, SimpleNamespace(world=StillWorld())))
+    held = [made.permit("User:alice") for _ in range(searches.SEARCHES_OF_USER_MAX)]
+    with pytest.raises(HttpError, match="searches of User:alice are running"):
+        made.permit("User:alice")
+    made.permit("User:bob").release()
+    held[0].release()
+    held[0] = made.permit("User:alice")
+    for each in held:
+        each.release()
+    without_login = [made.permit("User:ANONYMOUS") for _ in range(searches.SEARCHES_MAX)]
+    with pytest.raises(HttpError, match="running on this node"):
+        made.permit("User:bob")
+    for each in without_login:
+        each.release()
+    assert made.running_count == 0
 
 
 def test_clients_that_leave_and_head_requests_do_not_use_up_the_bound(

@@ -5,6 +5,7 @@ Each piece of work takes a fraction of a second, so all searches progress, and o
 """
 
 import logging
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
@@ -19,7 +20,7 @@ from penstock.base.world import SEARCHES
 from penstock.gateway.http.protocol.messages import HttpError
 from penstock.gateway.peer_rpc.client import peer_rpc_of
 from penstock.gateway.peer_rpc.messages import PlanSearch, SearchChunks
-from penstock.handlers.support.context import Context, Session
+from penstock.handlers.support.context import ANONYMOUS, Context, Session
 from penstock.replica import Partition
 from penstock.search.engine import plan_search, search_chunks
 from penstock.search.query import PartitionPlan, Portion, SearchQuery, SearchSpan
@@ -30,6 +31,9 @@ T = TypeVar("T")
 
 SEARCHES_MAX: Final = 8
 """Searches at once, beyond which clients get 429."""
+
+SEARCHES_OF_USER_MAX: Final = 4
+"""Searches of one user at once, so that others can search too. Clients that have not logged in are no user."""
 
 STARTED_MS_MAX: Final = 10_000
 """A search that its client has not begun to read by then no longer counts."""
@@ -69,6 +73,8 @@ class Searches:
         """Calls that a helper process has not answered, by lane."""
         self.running_count = 0
         """Searches of clients of this node."""
+        self._of_users: Counter[str] = Counter()
+        """The same by principal."""
 
     def start(self) -> None:
         """Nothing to do before the first search."""
@@ -76,19 +82,20 @@ class Searches:
     def stop(self) -> None:
         """The world ends its helper processes."""
 
-    def permit(self) -> SearchPermit:
+    def permit(self, principal: str) -> SearchPermit:
         if self.running_count >= SEARCHES_MAX:
-            raise HttpError(
-                429,
-                "too_many_searches",
-                f"{SEARCHES_MAX} searches are running on this node. Retry when one has ended.",
-                (("Retry-After", "1"),),
-            )
+            raise _too_many(f"{SEARCHES_MAX} searches are running on this node")
+        if principal != ANONYMOUS and self._of_users[principal] >= SEARCHES_OF_USER_MAX:
+            raise _too_many(f"{SEARCHES_OF_USER_MAX} searches of {principal} are running on this node")
         self.running_count += 1
-        return SearchPermit(self._released, self._context)
+        self._of_users[principal] += 1
+        return SearchPermit(partial(self._released, principal), self._context)
 
-    def _released(self) -> None:
+    def _released(self, principal: str) -> None:
         self.running_count -= 1
+        self._of_users[principal] -= 1
+        if not self._of_users[principal]:
+            del self._of_users[principal]
 
     def check_installed(self, query: SearchQuery) -> None:
         needed = ["numpy", "pyarrow", *(["cel_expr_python"] if query.where is not None else [])]
@@ -204,6 +211,10 @@ class Searches:
 
         self._context.world.in_helper(work, done, lane)
         return promise
+
+
+def _too_many(what: str) -> HttpError:
+    return HttpError(429, "too_many_searches", f"{what}. Retry when one has ended.", (("Retry-After", "1"),))
 
 
 def _span(held: Partition, start: Offset, stop: Offset) -> SearchSpan:

@@ -149,7 +149,7 @@ class SearchStream:
     def prepare(self, numbers: list[int]) -> Steps[None]:
         """Check the query and plan the search of these partitions. Raises what the client is told instead."""
         self._searches.check_installed(self._query)
-        self._permit = self._searches.permit()
+        self._permit = self._searches.permit(self._session.principal)
         try:
             yield from self._searches.check(self._query)
             yield from self._find_ranges(numbers)
