@@ -35,6 +35,7 @@ NODE_SETTINGS: Final = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": f"User:{NODE};User:{ADMIN};User:ANONYMOUS",  # clients of HTTP and lines do not log in
     "allow.everyone.if.no.acl.found": "true",
+    "request.timeout.ms": "10000",  # changes of users, ACLs and quotas have no timeout of their own; clients wait 15 s
 }
 """Of brokers and controllers."""
 
