@@ -211,7 +211,7 @@ def test_a_decision_that_is_reported_before_it_is_synced_is_caught(monkeypatch: 
         PendingAcks.syncs_committed,
         property(lambda acks: not acks._partition.topic.startswith("__")),
     )
-    assert_caught(replace(TRANSACTIONS, crash_us_mean=100_000), by=NoStrangeError)
+    assert_caught(replace(TRANSACTIONS, crash_us_mean=100_000), first=5, by=NoStrangeError)
 
 
 # -- who is who ---------------------------------------------------------------------------------------------

@@ -96,7 +96,10 @@ class RefreshingKeys:
         self._fetched_ns: int | None = None
         """When the last fetch ended; None before the first."""
         self._is_stopped = False
-        self._fetch()
+        if config.url.startswith("file:"):
+            self._read_file()
+        else:
+            self._fetch()
 
     def fetch_missing(self) -> bool:
         """A token has an unknown key: fetch, unless that was done just now. Returns whether to wait for the result."""
@@ -113,6 +116,16 @@ class RefreshingKeys:
     def _since_ms(self) -> int:
         assert self._fetched_ns is not None
         return (self._world.clock_ns() - self._fetched_ns) // 1_000_000
+
+    def _read_file(self) -> None:
+        """At the start, a file is read at once, so that clients can log in as soon as the node is ready."""
+        url = self._config.url
+        try:
+            keys = parse_jwks(self._load(url), url)
+        except BadKeys as error:
+            self._fetched(None, error)
+        else:
+            self._fetched(keys, None)
 
     def _fetch(self) -> None:
         if self._timer is not None:

@@ -18,9 +18,10 @@ from tests.security.tokens import claims, jwks, signed
 from penstock.server.ports import free_ports
 from penstock.testing import Broker
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
-)
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.usefixtures("leaked_sockets_collected"),
+]
 """kafka-python leaves sockets open where its start fails."""
 
 

@@ -2,7 +2,6 @@
 that were taken away while they were connected. confluent-kafka, kafka-python and aiokafka."""
 
 import asyncio
-import gc
 import ssl
 import time
 from collections.abc import Callable, Iterator
@@ -33,19 +32,14 @@ from penstock.metadata.config_table import STANDARD_AUTHORIZER
 from penstock.server.ports import free_ports
 from penstock.testing import Broker
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
-)
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.usefixtures("leaked_sockets_collected"),
+]
 """kafka-python leaves sockets open where its start fails."""
 
 SECONDS_MAX = 20
 PAST = datetime.now(UTC) - timedelta(days=1)
-
-
-@pytest.fixture(autouse=True)
-def collected() -> Iterator[None]:
-    yield
-    gc.collect()
 
 
 # -- TLS -----------------------------------------------------------------------------------------------

@@ -1,7 +1,6 @@
 """Real clients log in: confluent-kafka, kafka-python and aiokafka, with PLAIN and both SCRAMs."""
 
 import asyncio
-import gc
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -28,9 +27,10 @@ from tests.compat.kafka.peer import KafkaPeer
 from penstock.server.ports import free_ports
 from penstock.testing import Broker
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
-)
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.usefixtures("leaked_sockets_collected"),
+]
 """kafka-python leaves sockets open where its start fails."""
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -82,13 +82,6 @@ def secured() -> Iterator[Secured]:
         for mechanism in TYPES:
             made.set_password("alice", mechanism, PASSWORD)
         yield made
-
-
-@pytest.fixture(autouse=True)
-def collected() -> Iterator[None]:
-    """What a client left open is noticed here, not in another test."""
-    yield
-    gc.collect()
 
 
 # -- the clients ---------------------------------------------------------------------------------------
