@@ -130,11 +130,14 @@ class Side:
         """What has come until there was silence for a while."""
         found = []
         while waiting := [each for each in self._clients.values() if each.under_way is not None]:
-            ready, _, _ = select.select([each.socket for each in waiting], [], [], wait_s)
+            poll = select.poll()  # it takes any number of a file, select only those below 1024
+            for each in waiting:
+                poll.register(each.socket, select.POLLIN)
+            ready = {number for number, _ in poll.poll(wait_s * 1000)}
             if not ready:
                 break
             for client in waiting:
-                if client.socket in ready and (reply := client.receive()) is not None:
+                if client.socket.fileno() in ready and (reply := client.receive()) is not None:
                     assert client.under_way is not None
                     label, _, _, learn = client.under_way
                     client.under_way = None
