@@ -51,6 +51,7 @@ ELSEWHERE = {
     "test_the_bound_for_all_clients_is_a_setting",
     "connections.max.idle.ms": "tests/server/test_node.py::"
     "test_idle_connections_are_closed_and_waiting_ones_are_not",
+    "console.mode": "tests/gateway/http/test_session.py::test_the_session_says_the_consoles_mode",
     "http.health.without.login": "tests/server/test_door_security.py::"
     "test_health_is_open_and_metrics_are_not_unless_the_settings_say_so",
     "http.metrics.without.login": "tests/server/test_door_security.py::"

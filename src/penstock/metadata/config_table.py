@@ -245,6 +245,7 @@ _SYNCS = ("alone", "always", "never")
 _ASSIGNORS = ("uniform", "range")
 _MIGRATIONS = ("bidirectional", "upgrade", "downgrade", "disabled")
 _AUDITS = ("off", "denied", "all")
+_CONSOLE_MODES = ("off", "read-only", "full")
 _TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
 _PROTOCOLS = ("classic", "consumer", "share", "streams")
 
@@ -291,6 +292,9 @@ BROKER_SETTINGS: dict[str, Setting] = {
         _fixed("connections.max.idle.ms", LONG, "600000", "After how long an idle connection is closed."),
         _fixed("connections.max.reauth.ms", LONG, "0",
                "After how long a client of a SASL listener must authenticate again; 0 for never."),
+        _fixed("console.mode", STRING, "full",
+               "Whether the console in the browser is served, and whether it may change anything. Not a setting of "
+               "Kafka's.", choices=_CONSOLE_MODES),
         _inert("controlled.shutdown.enable", BOOLEAN, "true",
                "Whether a stopping broker hands over its partitions first."),
         _fixed("controller.listener.names", LIST, None, "The listeners of the controllers."),

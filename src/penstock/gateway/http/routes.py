@@ -16,6 +16,7 @@ from penstock.gateway.http import (
     produce,
     records,
     search,
+    session,
     tail,
     topics,
 )
@@ -38,6 +39,7 @@ def all_routes() -> Sequence[Route]:
         *cluster.ROUTES,
         *explorer.ROUTES,
         *operations.ROUTES,
+        *session.ROUTES,
         *ROUTES,
     )
 
