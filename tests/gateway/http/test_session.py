@@ -21,7 +21,11 @@ def test_the_session_says_the_consoles_mode(mode: str) -> None:
     with Broker(http=True, settings={"console.mode": mode}) as broker:
         found = told(ask(broker, "/session"))
         assert found["mode"] == mode
-        assert (found["principal"], found["login_required"], found["schemes"]) == ("User:ANONYMOUS", False, [])
+        assert (found["principal"], found["login_required"], found["schemes"]) == (
+            "User:ANONYMOUS",
+            False,
+            [],
+        )
         assert (found["node_id"], found["version"]) == (1, __version__)
         assert found["cluster_id"]
 
