@@ -37,7 +37,7 @@ class SessionInfo(msgspec.Struct):
 @ROUTES.add(
     "GET",
     "/session",
-    "Who the caller is, whether a log-in is needed and with what, and the console's mode. Answered before a log-in too.",
+    "Who the caller is, how to log in, and the console's mode. Answered before a log-in too.",
     answer=SessionInfo,
     rule=ANYONE,
 )
