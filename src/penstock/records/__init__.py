@@ -11,6 +11,7 @@ index and serve it. `patch` sets offset and leader epoch in place. Only consumer
     compression         codecs, with bounded output      recompress   a batch in another codec
     decompressed_size   bounds without decompressing     structs      records of internal topics
     counting            number of records in batches     errors       errors of malformed batches
+    schema_framing      schema ids before keys, values
 """
 
 from .batch import (
