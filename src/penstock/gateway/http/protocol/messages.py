@@ -130,6 +130,8 @@ class Route(NamedTuple):
     """Content types of a successful response."""
     rule: Rule | None = None
     """Who may send it. Without a rule it is refused on a node with an authorizer or log-ins."""
+    changes: bool = True
+    """Whether a request other than GET changes something: a read-only console may not send it."""
 
 
 H = TypeVar("H", bound=Handle)
@@ -155,6 +157,7 @@ class Routes(list[Route]):
         errors: Sequence[int] = (),
         content_types: Sequence[str] = (JSON,),
         rule: Rule | None = None,
+        changes: bool = True,
     ) -> Callable[[H], H]:
         """Decorate the handler of a route."""
 
@@ -173,6 +176,7 @@ class Routes(list[Route]):
                     errors,
                     content_types,
                     rule,
+                    changes and method != "GET",
                 )
             )
             return handle
