@@ -59,6 +59,7 @@ class ClusterProcesses(NodeProcesses):
         count: int = 3,
         settings: Mapping[str, str] | None = None,
         environments: Mapping[int, Mapping[str, str]] | None = None,
+        http: bool = False,
     ) -> None:
         """`environments` are variables of single nodes."""
         self._held = [hold_port() for _ in range(2 * count)]
@@ -76,6 +77,7 @@ class ClusterProcesses(NodeProcesses):
                 *flags,
                 data=data / f"node-{number}",
                 port=self.ports[number],
+                http=http,
                 environment=(environments or {}).get(number),
             )
 

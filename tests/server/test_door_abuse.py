@@ -189,9 +189,9 @@ def test_a_body_on_a_route_without_one_is_refused(broker: Broker) -> None:
     assert asked(broker, join, "Host: x", body=b" {}\n") == (200, "")
 
 
-def test_the_front_page_leads_to_the_description(broker: Broker) -> None:
+def test_the_front_page_leads_to_the_console(broker: Broker) -> None:
     [got] = responses(told(broker, b"GET / HTTP/1.1\r\nHost: x\r\nAccept: text/html\r\n\r\n"))
-    assert (got.status, got.headers["location"], got.body) == (307, "/docs", b"")
+    assert (got.status, got.headers["location"], got.body) == (307, "/console/", b"")
     assert asked(broker, "POST /", "Host: x") == (405, "method_not_allowed")
 
 

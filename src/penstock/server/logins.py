@@ -37,11 +37,8 @@ class Logins:
         context: Context,
         validator: Callable[[OAuthConfig], TokenValidator],
         failed_delay_ms: int,
-        console_secret: str | None = None,
     ) -> None:
-        """`sasl` has the listeners and doors whose clients must log in; `console_secret` is
-        `console.session.secret`."""
-        self._console_secret = console_secret
+        """`sasl` has the listeners and doors whose clients must log in."""
         self._sasl = sasl
         self._context = context
         self._validator = validator
@@ -76,7 +73,6 @@ class Logins:
             failed_delay_ms=self._failed_delay_ms,
             session_ms=config.session_ms,
             secret=os.urandom(32),
-            console_secret=self._console_secret,
         )
 
 

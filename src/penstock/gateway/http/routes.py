@@ -8,10 +8,10 @@ from penstock.base.steps import Steps
 from penstock.gateway.http import (
     cluster,
     configs,
+    console,
     consuming,
     docs_page,
     explorer,
-    group_offsets,
     groups,
     operations,
     produce,
@@ -37,7 +37,6 @@ def all_routes() -> Sequence[Route]:
         *tail.ROUTES,
         *configs.ROUTES,
         *groups.ROUTES,
-        *group_offsets.ROUTES,
         *cluster.ROUTES,
         *explorer.ROUTES,
         *operations.ROUTES,
@@ -57,7 +56,8 @@ _page: list[bytes] = []
 
 ROUTES = Routes("about")
 FRONT = Routes("about")
-"""`/` redirects a browser to the docs. It is not part of the described API."""
+"""`/` redirects a browser to the console. It and the console's files are not part of the described API."""
+FRONT += console.ROUTES
 
 
 @ROUTES.add("GET", "/openapi.json", "The API as an OpenAPI 3.1 document.", answer=dict, rule=ANY_USER)
@@ -76,10 +76,11 @@ def _docs(gateway: Any, _request: Request) -> Steps[Response]:
 @FRONT.add(
     "GET",
     "/",
-    "Redirects browsers to /docs.",
+    "Redirects browsers to /console/, or to /docs if there is no console.",
     status=307,
     content_types=(docs_page.HTML, JSON),
     rule=ANYONE,
 )
-def _to_docs(_gateway: object, _request: Request) -> Response:
-    return Response(307, b"", docs_page.HTML, headers=(("Location", "/docs"),))
+def _to_page(gateway: Any, _request: Request) -> Response:
+    place = "/console/" if console.is_on(gateway.context) else "/docs"
+    return Response(307, b"", docs_page.HTML, headers=(("Location", place),))

@@ -11,7 +11,6 @@ from typing import Any
 
 from penstock.base.errors import KafkaError
 from penstock.base.ids import TopicPartition
-from penstock.base.pipeline_report import COMMIT_METADATA
 from penstock.client.group_offsets import commit_offsets
 from penstock.client.offsets import LATEST, READ_COMMITTED, list_offsets
 from penstock.client.settings import ClientSettings
@@ -82,7 +81,7 @@ def commit_positions(spec: PipelineSpec, flows: Iterable[FlowProgress], brokers:
             }
             try:
                 with at.connect(PATIENCE) as cluster:
-                    commit_offsets(cluster, group_of(spec, flow), offsets, metadata=COMMIT_METADATA)
+                    commit_offsets(cluster, group_of(spec, flow), offsets)
             except KafkaError as error:
                 refused.append(f"the position of {group_of(spec, flow)} could not be committed: {error}")
     return refused

@@ -114,7 +114,7 @@ class Query(NamedTuple):
 class Route(NamedTuple):
     method: str
     path: str
-    """With parameters in braces: `/topics/{topic}`."""
+    """With parameters in braces: `/topics/{topic}`. A last `{path...}` is the rest of the path, perhaps empty."""
     handle: Handle
     tag: str
     summary: str
@@ -130,8 +130,8 @@ class Route(NamedTuple):
     """Content types of a successful response."""
     rule: Rule | None = None
     """Who may send it. Without a rule it is refused on a node with an authorizer or log-ins."""
-    changes: bool = True
-    """Whether a request other than GET changes something: a read-only console may not send it."""
+    ignores_query: bool = False
+    """Takes any query, and does not read it: it is the page's."""
 
 
 H = TypeVar("H", bound=Handle)
@@ -157,7 +157,7 @@ class Routes(list[Route]):
         errors: Sequence[int] = (),
         content_types: Sequence[str] = (JSON,),
         rule: Rule | None = None,
-        changes: bool = True,
+        ignores_query: bool = False,
     ) -> Callable[[H], H]:
         """Decorate the handler of a route."""
 
@@ -176,7 +176,7 @@ class Routes(list[Route]):
                     errors,
                     content_types,
                     rule,
-                    changes and method != "GET",
+                    ignores_query,
                 )
             )
             return handle

@@ -136,6 +136,8 @@ SHOWN_MAX = 64
 """Characters of a client's input that an error message repeats."""
 
 _NOTHING: Final[Mapping[str, Any]] = {}
+REST: Final = "...}"
+"""Ends the parameter of a path that takes the rest of the path."""
 _GOT_FLOAT: Final = "got `float`"
 """msgspec's message."""
 
@@ -174,7 +176,8 @@ class BoundRoute:
                 "not_acceptable",
                 f"the response can be {' or '.join(self._content_types)}, which Accept excludes",
             )
-        values = self._query(query) if query or self._required else self._defaults
+        is_read = (query or self._required) and not self.route.ignores_query
+        values = self._query(query) if is_read else self._defaults
         if self._decode is None:
             return Request(session, path, values, headers, None)
         content_type = headers.get("content-type", JSON)
@@ -231,6 +234,8 @@ class _Segment:
     def __init__(self) -> None:
         self.named: dict[bytes, _Segment] = {}
         self.any: _Segment | None = None
+        self.rest: _Segment | None = None
+        """Takes all that is left of a path."""
         self.entries: dict[str, BoundRoute] = {}
         self.names: tuple[str, ...] = ()
         """Names of the parameters in the path to this node."""
@@ -260,7 +265,11 @@ class Router:
     def _segment(self, route: Route) -> _Segment:
         at, names = self._root, []
         for part in route.path.split("/")[1:]:
-            if part.startswith("{"):
+            if part.endswith(REST):
+                names.append(part[1 : -len(REST)])
+                at.rest = at.rest or _Segment()
+                at = at.rest
+            elif part.startswith("{"):
                 names.append(part[1:-1])
                 at.any = at.any or _Segment()
                 at = at.any
@@ -315,6 +324,8 @@ def _match(at: _Segment, parts: list[bytes], index: int) -> tuple[_Segment, list
         found = _match(at.any, parts, index + 1)
         if found is not None:
             return found[0], [part, *found[1]]
+    if at.rest is not None:
+        return at.rest, [b"/".join(parts[index:])]
     return None
 
 
