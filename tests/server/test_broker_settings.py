@@ -52,6 +52,12 @@ ELSEWHERE = {
     "connections.max.idle.ms": "tests/server/test_node.py::"
     "test_idle_connections_are_closed_and_waiting_ones_are_not",
     "console.mode": "tests/gateway/http/test_session.py::test_the_session_says_the_consoles_mode",
+    "console.session.idle.ms": "tests/gateway/http/test_session.py::"
+    "test_a_session_ends_when_nobody_is_there_and_after_its_longest_time",
+    "console.session.max.ms": "tests/gateway/http/test_session.py::"
+    "test_a_session_ends_when_nobody_is_there_and_after_its_longest_time",
+    "console.session.secret": "tests/gateway/http/test_session.py::"
+    "test_nodes_with_one_secret_take_each_others_sessions",
     "http.health.without.login": "tests/server/test_door_security.py::"
     "test_health_is_open_and_metrics_are_not_unless_the_settings_say_so",
     "http.metrics.without.login": "tests/server/test_door_security.py::"

@@ -514,9 +514,11 @@ def test_every_route_obeys_its_rule(guarded: Broker, route: Route) -> None:
     if rule.creates:
         create_acls(guarded, acl("ivan", "CREATE", "TOPIC", "t"))
     try:
-        assert ask(guarded, path, method=route.method, body=body).status == (
-            200 if rule.is_open or rule.opened_by == "http.health.without.login" else 401
-        )
+        without = ask(guarded, path, method=route.method, body=body).status
+        if not rule.is_open:
+            assert without == (200 if rule.opened_by == "http.health.without.login" else 401)
+        if route.path.startswith("/session"):
+            return  # tests/gateway/http/test_session.py
         assert (status() == 403) == bool(needs)
         granted = []
         for need in needs:

@@ -70,7 +70,9 @@ def _group(reply: Any) -> Any:
     return reply.groups[0] if getattr(reply, "groups", None) else reply
 
 
-def commit_offsets(cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, Offset]) -> None:
+def commit_offsets(
+    cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, Offset], *, metadata: str = ""
+) -> None:
     """Commit offsets of a group without members. Raises the first error of a partition."""
 
     def build(make: Any) -> Any:
@@ -88,7 +90,7 @@ def commit_offsets(cluster: Cluster, group_id: str, offsets: Mapping[TopicPartit
                             partition_index=number,
                             committed_offset=offsets[TopicPartition(topic, number)],
                             committed_leader_epoch=NO_LEADER_EPOCH,
-                            committed_metadata="",
+                            committed_metadata=metadata,
                         )
                         for number in numbers
                     ),

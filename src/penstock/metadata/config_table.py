@@ -295,6 +295,13 @@ BROKER_SETTINGS: dict[str, Setting] = {
         _fixed("console.mode", STRING, "full",
                "Whether the console in the browser is served, and whether it may change anything. Not a setting of "
                "Kafka's.", choices=_CONSOLE_MODES),
+        _fixed("console.session.idle.ms", LONG, "1800000",
+               "After how long without a user at it a session of the console ends. Not a setting of Kafka's.", 60_000),
+        _fixed("console.session.max.ms", LONG, "43200000",
+               "After how long a session of the console ends in any case. Not a setting of Kafka's.", 60_000),
+        _fixed("console.session.secret", PASSWORD, None,
+               "The secret that signs sessions of the console, the same on all nodes; unset, a session holds at one "
+               "node, until it restarts. Not a setting of Kafka's."),
         _inert("controlled.shutdown.enable", BOOLEAN, "true",
                "Whether a stopping broker hands over its partitions first."),
         _fixed("controller.listener.names", LIST, None, "The listeners of the controllers."),

@@ -37,8 +37,11 @@ class Logins:
         context: Context,
         validator: Callable[[OAuthConfig], TokenValidator],
         failed_delay_ms: int,
+        console_secret: str | None = None,
     ) -> None:
-        """`sasl` has the listeners and doors whose clients must log in."""
+        """`sasl` has the listeners and doors whose clients must log in; `console_secret` is
+        `console.session.secret`."""
+        self._console_secret = console_secret
         self._sasl = sasl
         self._context = context
         self._validator = validator
@@ -73,6 +76,7 @@ class Logins:
             failed_delay_ms=self._failed_delay_ms,
             session_ms=config.session_ms,
             secret=os.urandom(32),
+            console_secret=self._console_secret,
         )
 
 

@@ -357,7 +357,8 @@ class Node:
         from penstock.server.logins import Logins  # noqa: PLC0415  # loads what checks passwords
 
         delay_ms = self._config.number("connection.failed.authentication.delay.ms")
-        return Logins(self._config.sasl, self.context, self.token_validator, delay_ms)
+        secret = self._config.setting("console.session.secret")
+        return Logins(self._config.sasl, self.context, self.token_validator, delay_ms, secret)
 
     def token_validator(self, config: "OAuthConfig") -> "TokenValidator":
         """Validates bearer tokens. Listeners with the same keys share a validator."""

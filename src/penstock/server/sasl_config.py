@@ -34,6 +34,8 @@ from penstock.server.oauth_config import CALLBACKS, PREFIX, URL, OAuthConfig, pa
 LISTENER_PREFIX: Final = "listener.name."
 JAAS_CONFIG: Final = "sasl.jaas.config"
 ENABLED: Final = "sasl.enabled.mechanisms"
+CONSOLE_SECRET: Final = "console.session.secret"
+CONSOLE_SECRET_CHARS_MIN: Final = 16
 SESSION: Final = "connections.max.reauth.ms"
 RECEIVE: Final = "sasl.server.max.receive.size"
 
@@ -108,6 +110,12 @@ def parse_sasl(
 ) -> dict[str, SaslConfig]:
     """The SASL listeners. `own` has settings of single listeners, `protocols` this node's listeners and doors. A door
     without users of PLAIN has those of the brokers' listener that has some."""
+    secret = entries.get(CONSOLE_SECRET)
+    if secret is not None and len(secret.text) < CONSOLE_SECRET_CHARS_MIN:
+        raise BadSetting(
+            f"{CONSOLE_SECRET} has {len(secret.text)} characters, expected at least {CONSOLE_SECRET_CHARS_MIN}: with "
+            "a guessed one, anyone could log in as anyone"
+        )
     found: dict[str, SaslConfig] = {}
     of_brokers: list[PlainUsers] = []
     for name, protocol in protocols.items():
@@ -162,7 +170,7 @@ def _listener(
     users = oauth = None
     if PLAIN in mechanisms:
         if PLAIN in modules:
-            users = PlainUsers(_passwords(*modules[PLAIN]), os.urandom(32))
+            users = PlainUsers(_passwords(*modules[PLAIN]), _plain_key(entries))
         elif len(others) == 1:
             users = others[0]
         else:
@@ -175,6 +183,16 @@ def _listener(
     session_ms = {each: int(_found(SESSION, each, entries, own)[0] or 0) for each in mechanisms}
     receive = _found(RECEIVE, "", entries, own)[0]
     return SaslConfig(mechanisms, users, oauth, MappingProxyType(session_ms), int(receive or 0))
+
+
+def _plain_key(entries: Mapping[str, ConfigEntry]) -> bytes:
+    """Random, unless sessions of the console hold at all nodes: then each must know passwords by the same hashes."""
+    secret = entries.get(CONSOLE_SECRET)
+    if secret is None:
+        return os.urandom(32)
+    import hashlib  # noqa: PLC0415  (loads OpenSSL)
+
+    return hashlib.sha256(b"users of PLAIN\0" + secret.text.encode()).digest()
 
 
 def login_module(mechanism: str, entry: ConfigEntry) -> tuple[LoginModule, str]:

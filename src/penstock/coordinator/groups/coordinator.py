@@ -55,6 +55,7 @@ from .requests import (
     DeleteReply,
     DescribeGroups,
     ForgetPartitions,
+    GroupSummary,
     Heartbeat,
     HeartbeatReply,
     JoinGroup,
@@ -277,6 +278,10 @@ class GroupCoordinator:
     def find(self, group_id: str) -> ClassicGroup | ConsumerGroup | None:
         """The group, read-only."""
         return self._state.groups.get(group_id)
+
+    def summary(self, group_id: str) -> GroupSummary | None:
+        """The group in brief, read-only; None if it does not exist."""
+        return overview.summarized(self._state, group_id)
 
     @property
     def groups(self) -> Iterable[ClassicGroup | ConsumerGroup]:

@@ -1,14 +1,18 @@
-"""ListGroups, DescribeGroups and ConsumerGroupDescribe: groups as clients see them."""
+"""ListGroups, DescribeGroups and ConsumerGroupDescribe: groups as clients see them; and summaries for lists."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import Uuid
+from penstock.records.structs import CorruptStruct
 
 from .classic.group import DEAD, ClassicGroup, State
 from .consumer.group import ConsumerGroup
 from .consumer.member import ConsumerMember
+from .consumer_protocol import read_assignment
+from .offset_store import Place
 from .requests import (
+    NO_OFFSET,
     ConsumerDescribeReply,
     ConsumerGroupDescribe,
     DescribedConsumer,
@@ -18,6 +22,7 @@ from .requests import (
     DescribedTopicPartitions,
     DescribeGroups,
     DescribeReply,
+    GroupSummary,
     ListedGroup,
     ListGroups,
     ListReply,
@@ -120,3 +125,42 @@ def _named(
         if topic is not None:
             named.append(DescribedTopicPartitions(topic_id, topic.name, tuple(each)))
     return tuple(named)
+
+
+def summarized(state: CoordinatorState, group_id: str) -> GroupSummary | None:
+    """None if there is no such group."""
+    group = state.groups.get(group_id)
+    if group is None:
+        return None
+    committed = state.offsets.of_group(group_id)
+    assigned = _assigned_partitions(state, group)
+    waiting = dict.fromkeys(each for each in assigned if each not in committed)
+    positions = [(*place, each.offset) for place, each in committed.items()]
+    positions += [(*place, NO_OFFSET) for place in waiting]
+    metadata = next((each.metadata for each in committed.values() if each.metadata), "")
+    return GroupSummary(
+        group_id,
+        group.state,
+        group.kind,
+        group.protocol_type or "",
+        len(group.members),
+        tuple(positions),
+        metadata,
+    )
+
+
+def _assigned_partitions(state: CoordinatorState, group: ClassicGroup | ConsumerGroup) -> Iterator[Place]:
+    if isinstance(group, ConsumerGroup):
+        for member in group.members.values():
+            for named in _named(state, _held(member)):
+                for number in named.partitions:
+                    yield named.topic, number
+    elif group.is_of_consumers:
+        for classic in group.members.values():
+            try:
+                found = read_assignment(classic.assignment).assigned_partitions if classic.assignment else ()
+            except CorruptStruct:
+                continue  # a client's own mistake
+            for each in found:
+                for number in each.partitions:
+                    yield each.topic, number

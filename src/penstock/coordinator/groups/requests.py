@@ -342,6 +342,20 @@ class ConsumerDescribeReply(NamedTuple):
     groups: tuple[DescribedConsumerGroup, ...] = ()
 
 
+class GroupSummary(NamedTuple):
+    """A group in a list: how large it is, and the positions that its lag is computed from. Not a reply."""
+
+    group: str
+    state: str
+    type: str
+    protocol_type: str
+    members: int
+    positions: tuple[tuple[str, int, int], ...]
+    """Topic, partition and committed offset, NO_OFFSET for a partition that is only assigned."""
+    metadata: str = ""
+    """The metadata of one of its commits."""
+
+
 Request: TypeAlias = (
     JoinGroup
     | SyncGroup

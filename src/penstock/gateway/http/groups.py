@@ -1,20 +1,18 @@
-"""Consumer groups: listed, described, how far they lag, moved to other offsets, deleted.
+"""Consumer groups: listed, described, how far they lag, deleted; and members removed.
 
 Members that come through any door are shown: Kafka clients of both protocols, and those of `/join`.
 """
 
-import re
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
 from heapq import nsmallest
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 import msgspec
-from msgspec import Meta
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.ids import Offset, TimestampMs, TopicPartition, Uuid
+from penstock.base.ids import TopicPartition
 from penstock.base.internal_topics import OFFSETS_TOPIC
+from penstock.base.pipeline_report import COMMIT_METADATA
 from penstock.base.steps import Steps, next_tick
 from penstock.coordinator.groups.consumer_protocol import PROTOCOL_TYPE, read_assignment, read_topics
 from penstock.coordinator.groups.requests import (
@@ -24,27 +22,17 @@ from penstock.coordinator.groups.requests import (
     DescribedGroup,
     DescribedMember,
     DescribeGroups,
+    LeaveGroup,
+    LeavingMember,
     ListGroups,
     OffsetFetch,
 )
-from penstock.gateway.http.protocol.messages import HttpError, Query, Request, Response, Routes, json
-from penstock.gateway.http.protocol.parameters import (
-    GROUP_CHARS_MAX,
-    MOMENT,
-    PARTITION_MAX,
-    TopicName,
-    one_of,
-    parse_moment,
-)
-from penstock.gateway.line.offsets import commit
-from penstock.gateway.peer_rpc.client import peer_rpc_of
-from penstock.gateway.peer_rpc.coordinators import ask_group, list_groups
-from penstock.gateway.peer_rpc.messages import GetLagTimes
-from penstock.gateway.peer_rpc.routed_partition import RoutedPartition, find_partition, look_up_bounds
-from penstock.gateway.peer_rpc.service import lag_times
+from penstock.gateway.http.protocol.messages import Query, Request, Response, Routes, json
+from penstock.gateway.http.protocol.parameters import GROUP_CHARS_MAX
+from penstock.gateway.peer_rpc.coordinators import ask_group, coordinator_of, list_groups, summarize_groups
+from penstock.gateway.peer_rpc.retry import retry_while_moving
 from penstock.gateway.shared.access import CLUSTER, GROUP, TOPIC, Need, Rule
-from penstock.gateway.shared.ranges import RangeQuery, resolve
-from penstock.gateway.shared.topics import find_topic
+from penstock.gateway.shared.group_lag import Position, lag_of
 from penstock.handlers.consumer_groups import is_enabled
 from penstock.handlers.support.context import Context
 from penstock.metadata.acls import CLUSTER_NAME, Operation
@@ -52,6 +40,13 @@ from penstock.records.structs import CorruptStruct
 
 LISTED: Final = 1_000
 LISTED_MAX: Final = 10_000
+
+SUMMARIZED_MAX: Final = 1_000
+"""Groups of a page with their lag."""
+
+POSITIONS_MAX: Final = 20_000
+"""Committed offsets of a page's groups at one coordinator, before the page ends early: a request for their ends is
+a megabyte."""
 
 PARTITIONS_A_TICK: Final = 500
 
@@ -69,27 +64,34 @@ _STATES: Final = (
 _DEAD: Final = "Dead"
 """The state of a group that does not exist."""
 
-_NOT_A_MEMBER: Final = (
-    ErrorCode.UNKNOWN_MEMBER_ID,
-    ErrorCode.ILLEGAL_GENERATION,
-    ErrorCode.STALE_MEMBER_EPOCH,
-    ErrorCode.REBALANCE_IN_PROGRESS,
-)
-"""Errors for a commit by a client that is not a member of a group with members."""
-
-
 _DESCRIBE_GROUP: Final = Need(Operation.DESCRIBE, GROUP, "group")
 _DESCRIBE_TOPIC: Final = Need(Operation.DESCRIBE, TOPIC, "topic")
 
 ROUTES = Routes("groups")
 
 
-class GroupListing(msgspec.Struct):
+class GroupListing(msgspec.Struct, omit_defaults=True):
     group: str
     state: str
     type: str
     """`classic` or `consumer`: the rebalance protocol."""
     protocol_type: str
+    coordinator: int | None = None
+    """The broker that coordinates the group; left out while there is none. The following fields come with
+    `lag=true`."""
+    members: int | None = None
+    """Number of members."""
+    topics: list[str] | None = None
+    """Topics with committed offsets or assigned partitions."""
+    lag: int | None = None
+    """Sum over the partitions whose lag is known."""
+    lag_seconds: float | None = None
+    """How long ago the oldest record was written that is not consumed; left out if that is not known."""
+    unknown: int | None = None
+    """Number of partitions whose lag is not known, because they have no leader, or it does not answer; left out if
+    there are none."""
+    spark: bool | None = None
+    """True if a Spark query has committed the group's offsets."""
 
 
 class GroupList(msgspec.Struct):
@@ -146,43 +148,17 @@ class GroupLag(msgspec.Struct):
     partitions: list[PartitionLag]
 
 
-_RESET_TARGET: Final = one_of("earliest", "latest", MOMENT)
-
-
-class ResetOffsetsRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """New committed offsets of a group."""
-
-    topic: TopicName
-    to: (
-        Annotated[int, Meta(ge=0)]
-        | Annotated[str, Meta(max_length=64, extra_json_schema={"pattern": _RESET_TARGET})]
-    )
-    """`earliest`, `latest`, an offset as a number, or a time as text: ISO 8601, or milliseconds since 1970."""
-    partition: Annotated[int, Meta(ge=0, le=PARTITION_MAX)] | None = None
-    """Default: all partitions of the topic."""
-
-
-class PartitionOffset(msgspec.Struct):
-    partition: int
-    offset: int
-
-
-class ResetOffsetsResponse(msgspec.Struct):
-    group: str
-    topic: str
-    partitions: list[PartitionOffset]
-
-
 class DeleteGroupResponse(msgspec.Struct):
     status: str = "deleted"
 
 
-def _check(code: ErrorCode, message: str) -> None:
+def check_code(code: ErrorCode, message: str) -> None:
+    """Raise the error of a coordinator's reply, if it has one."""
     if code is not ErrorCode.NONE:
         raise KafkaError(message, code)
 
 
-def _absent(group: str) -> KafkaError:
+def absent(group: str) -> KafkaError:
     return KafkaError(f"no such group: {group!r}", ErrorCode.GROUP_ID_NOT_FOUND)
 
 
@@ -203,6 +179,14 @@ def _absent(group: str) -> KafkaError:
             one_of=(*_STATES, *map(str.lower, _STATES)),
         ),
         Query("type", str, "Only groups of this protocol.", one_of=("classic", "consumer")),
+        Query("contains", str, "Only names with this text, in any case.", max=GROUP_CHARS_MAX),
+        Query(
+            "lag",
+            bool,
+            f"With members, topics and lag of each group. A page then has at most {SUMMARIZED_MAX} groups, and ends "
+            f"early if they have many committed offsets.",
+            default=False,
+        ),
     ),
     answer=GroupList,
     rule=Rule(shows=(Need(Operation.DESCRIBE, GROUP, "group", or_on_cluster=True),)),
@@ -217,16 +201,79 @@ def _list(gateway: Any, request: Request) -> Steps[Response]:
     )
     sees_all = context.permits(request.session, Operation.DESCRIBE, CLUSTER, CLUSTER_NAME)
     reply = yield from list_groups(context, asked)
-    _check(reply.code, "groups cannot be listed. Retry.")
+    check_code(reply.code, "groups cannot be listed. Retry.")
+    contains = (request.query["contains"] or "").lower()
     shown = (
         each
         for each in reply.groups
         if (after is None or each.group > after)
+        and contains in each.group.lower()
         and (sees_all or context.permits(request.session, Operation.DESCRIBE, GROUP, each.group))
     )
+    if request.query["lag"]:
+        limit = min(limit, SUMMARIZED_MAX)
     found = nsmallest(limit + 1, shown, key=lambda each: each.group)
-    rows = [GroupListing(each.group, each.state, each.type, each.protocol_type) for each in found[:limit]]
-    return json(GroupList(rows, rows[-1].group if len(found) > limit else None))
+    rows = [
+        GroupListing(each.group, each.state, each.type, each.protocol_type, _coordinator(context, each.group))
+        for each in found[:limit]
+    ]
+    last = found[limit - 1].group if len(found) > limit else None
+    if request.query["lag"] and rows:
+        listed = rows
+        rows, looked_at = yield from retry_while_moving(context, lambda: _with_lag(context, request, listed))
+        last = listed[looked_at - 1].group if looked_at < len(listed) else last
+    return json(GroupList(rows, last))
+
+
+def _coordinator(context: Context, group: str) -> int | None:
+    try:
+        found = coordinator_of(context, group)
+    except KafkaError:
+        return None
+    return int(context.node_id) if found is None else found
+
+
+def _with_lag(
+    context: Context, request: Request, listed: list[GroupListing]
+) -> Steps[tuple[list[GroupListing], int]]:
+    """The rows with what `lag=true` adds, and how many of them were looked at before their positions were too many."""
+    named = {each.group: each for each in listed}
+    names, summaries = yield from summarize_groups(context, list(named), POSITIONS_MAX)
+    asked: dict[str, list[Position]] = {}
+    topics_shown: dict[str, bool] = {}
+    count = 0
+    for name in names:
+        summary = summaries.get(name)
+        positions = asked[name] = []
+        for topic, partition, offset in () if summary is None else summary.positions:
+            if topic not in topics_shown:
+                topics_shown[topic] = _is_shown(context, request, topic)
+            if topics_shown[topic]:
+                positions.append((TopicPartition(topic, partition), offset if offset >= 0 else None))
+            count += 1
+            if count % PARTITIONS_A_TICK == 0:
+                yield next_tick(context.world)
+    lags = yield from lag_of(context, (each for some in asked.values() for each in some), retries=False)
+    rows = []
+    for name in names:
+        row = named[name]
+        summary = summaries.get(name)
+        if summary is None:
+            continue  # deleted meanwhile
+        found = [lags[each] for each in asked[name]]
+        seconds = [each.seconds for each in found if each.seconds is not None]
+        rows.append(row)
+        row.state, row.members = summary.state, summary.members
+        row.topics = sorted({each.topic for each, _ in asked[name]})
+        row.lag = sum(each.lag or 0 for each in found)
+        row.lag_seconds = max(seconds) if seconds else 0.0 if not row.lag else None
+        row.unknown = sum(each.lag is None for each in found) or None
+        row.spark = summary.metadata == COMMIT_METADATA or None
+        count += len(found)
+        if count >= PARTITIONS_A_TICK:
+            count = 0
+            yield next_tick(context.world)
+    return rows, len(names)
 
 
 @ROUTES.add(
@@ -239,7 +286,7 @@ def _list(gateway: Any, request: Request) -> Steps[Response]:
 )
 def _describe(gateway: Any, request: Request) -> Steps[Response]:
     context: Context = gateway.context
-    described = yield from _find(context, _group_in(request))
+    described = yield from _find(context, group_in(request))
     for member in described.members:
         member.subscribed = [each for each in member.subscribed if _is_shown(context, request, each)]
         member.assignments = {
@@ -264,18 +311,47 @@ def _is_shown(context: Context, request: Request, topic: str) -> bool:
 )
 def _delete(gateway: Any, request: Request) -> Steps[Response]:
     context: Context = gateway.context
-    group = _group_in(request)
+    group = group_in(request)
     reply = yield from ask_group(context, group, DeleteGroups((group,)))
     code = reply.groups[0].code if reply.groups else reply.code
     if code is ErrorCode.GROUP_ID_NOT_FOUND or OFFSETS_TOPIC not in context.image.topics:
-        raise _absent(group)
+        raise absent(group)
     if code is ErrorCode.NON_EMPTY_GROUP:
         raise KafkaError(f"group {group!r} has members. Only an empty group can be deleted.", code)
-    _check(code, f"group {group!r} could not be deleted")
+    check_code(code, f"group {group!r} could not be deleted")
     return json(DeleteGroupResponse())
 
 
-def _group_in(request: Request) -> str:
+class RemoveMemberResponse(msgspec.Struct):
+    status: str = "removed"
+
+
+@ROUTES.add(
+    "DELETE",
+    "/groups/{group}/members/{member}",
+    "Remove a member from a group, as if it had left. Its partitions are assigned to others. A client that still runs "
+    "notices with its next heartbeat, and joins again.",
+    answer=RemoveMemberResponse,
+    errors=(404,),
+    rule=Rule((Need(Operation.READ, GROUP, "group"),)),
+)
+def _remove_member(gateway: Any, request: Request) -> Steps[Response]:
+    context: Context = gateway.context
+    group, member = group_in(request), request.path["member"]
+    described = yield from _find(context, group)
+    known = next((each for each in described.members if each.member_id == member), None)
+    if known is None:
+        raise KafkaError(f"group {group!r} has no member {member!r}", ErrorCode.UNKNOWN_MEMBER_ID)
+    reply = yield from ask_group(
+        context, group, LeaveGroup(group, (LeavingMember(member, known.instance_id),))
+    )
+    code = reply.members[0].code if reply.members else reply.code
+    check_code(code, f"member {member!r} of group {group!r} could not be removed")
+    return json(RemoveMemberResponse())
+
+
+def group_in(request: Request) -> str:
+    """The group in the path."""
     group = request.path["group"]
     if not 0 < len(group) <= GROUP_CHARS_MAX:
         raise KafkaError("the group id is too long", ErrorCode.INVALID_GROUP_ID)
@@ -285,7 +361,7 @@ def _group_in(request: Request) -> str:
 def _find(context: Context, group: str) -> Steps[GroupDescription]:
     """The group, whichever protocol it speaks."""
     if OFFSETS_TOPIC not in context.image.topics:
-        raise _absent(group)  # the offsets topic does not exist yet: no group was ever used
+        raise absent(group)  # the offsets topic does not exist yet: no group was ever used
     if is_enabled(context):
         reply = yield from ask_group(context, group, ConsumerGroupDescribe((group,)))
         found: DescribedConsumerGroup = (
@@ -298,8 +374,8 @@ def _find(context: Context, group: str) -> Steps[GroupDescription]:
     reply = yield from ask_group(context, group, DescribeGroups((group,)))
     classic: DescribedGroup = reply.groups[0] if reply.groups else DescribedGroup(group, reply.code)
     if classic.code is ErrorCode.GROUP_ID_NOT_FOUND or classic.state == _DEAD:
-        raise _absent(group)
-    _check(classic.code, classic.message or f"group {group!r} cannot be described now")
+        raise absent(group)
+    check_code(classic.code, classic.message or f"group {group!r} cannot be described now")
     members = [_classic_member(each, classic.protocol_type) for each in classic.members]
     return GroupDescription(group, classic.state, "classic", classic.protocol, None, members)
 
@@ -347,20 +423,21 @@ def _classic_member(member: DescribedMember, protocol_type: str) -> MemberDescri
 )
 def _lag(gateway: Any, request: Request) -> Steps[Response]:
     context: Context = gateway.context
-    group = _group_in(request)
+    group = group_in(request)
     described = yield from _find(context, group)
     reply = yield from ask_group(context, group, OffsetFetch(group, None))
-    _check(reply.code, f"the offsets of group {group!r} cannot be read now")
+    check_code(reply.code, f"the offsets of group {group!r} cannot be read now")
     committed = {
         TopicPartition(each.topic, each.partition): each.offset for each in reply.offsets if each.offset >= 0
     }
     members = dict(_assigned(described.members))
     names = [each for each in sorted({*committed, *members}) if _is_shown(context, request, each.topic)]
-    led = yield from _led_partitions(context, names)
-    ages = yield from _ages(context, led, committed)
+    lags = yield from lag_of(context, [(name, committed.get(name)) for name in names])
     rows = []
     for count, name in enumerate(names, 1):
-        rows.append(_row(name, led.get(name), committed.get(name), ages.get(name), members.get(name)))
+        offset = committed.get(name)
+        end, lag, seconds = lags[name, offset]
+        rows.append(PartitionLag(*name, offset, end, lag, seconds, members.get(name)))
         if count % PARTITIONS_A_TICK == 0:
             yield next_tick(context.world)
     total = sum(row.lag or 0 for row in rows)
@@ -373,107 +450,3 @@ def _assigned(members: Iterable[MemberDescription]) -> Iterator[tuple[TopicParti
         for topic, partitions in member.assignments.items():
             for number in partitions:
                 yield TopicPartition(topic, number), member.member_id
-
-
-def _led_partitions(
-    context: Context, names: Iterable[TopicPartition]
-) -> Steps[dict[TopicPartition, RoutedPartition]]:
-    """Those of the partitions that are there and have a leader."""
-    found = {}
-    for name in names:
-        known = context.image.partition(*name)
-        if known is not None and known.leader >= 0:
-            found[name] = find_partition(context, *name)
-    yield from look_up_bounds(context, list(found.values()))
-    return found
-
-
-def _ages(
-    context: Context,
-    led: Mapping[TopicPartition, RoutedPartition],
-    committed: Mapping[TopicPartition, Offset],
-) -> Steps[dict[TopicPartition, float | None]]:
-    """The lag in seconds of each partition, from its leader; those of a leader that does not answer are left out."""
-    by_leader: dict[int | None, dict[TopicPartition, tuple[Uuid, int, Offset]]] = {}
-    found: dict[TopicPartition, float | None] = {}
-    for name, partition in led.items():
-        offset = committed.get(name, partition.log_start)
-        if offset >= partition.high_watermark:
-            found[name] = 0.0
-            continue
-        with suppress(KafkaError):  # the partition has just lost its leader
-            leader = None if partition.here is not None else partition.leader
-            by_leader.setdefault(leader, {})[name] = (*partition.key, offset)
-    for leader, asked in by_leader.items():
-        offsets = tuple(asked.values())
-        with suppress(KafkaError):
-            if leader is None:
-                ages = yield from lag_times(context, offsets)
-            else:
-                ages = yield peer_rpc_of(context).send(leader, GetLagTimes(offsets))
-            found |= zip(asked, ages, strict=True)
-    return found
-
-
-def _row(
-    name: TopicPartition,
-    partition: RoutedPartition | None,
-    committed: Offset | None,
-    seconds: float | None,
-    member: str | None,
-) -> PartitionLag:
-    end = None if partition is None else partition.high_watermark
-    lag = None
-    if partition is not None and end is not None:
-        lag = max(end - (partition.log_start if committed is None else committed), 0)
-    return PartitionLag(name.topic, name.partition, committed, end, lag, seconds, member)
-
-
-# -- changing --------------------------------------------------------------------------------------------------
-
-
-def _moment(text: str) -> TimestampMs:
-    if re.fullmatch(MOMENT, text) is None:
-        raise HttpError(
-            400,
-            "invalid_body",
-            f"to is {text!r}, expected earliest, latest, an offset as a number such as 42, or a time as text: "
-            "2026-01-31T12:00:00Z, or milliseconds since 1970",
-        )
-    return parse_moment("to", text)
-
-
-@ROUTES.add(
-    "POST",
-    "/groups/{group}/offsets",
-    "Reset the committed offsets of a group that has no members: to an offset, a time, `earliest` or `latest`.",
-    body=ResetOffsetsRequest,
-    answer=ResetOffsetsResponse,
-    errors=(404, 409),
-    rule=Rule((Need(Operation.READ, GROUP, "group"), Need(Operation.READ, TOPIC, "topic"))),
-)
-def _move(gateway: Any, request: Request) -> Steps[Response]:
-    context: Context = gateway.context
-    group = _group_in(request)
-    wanted: ResetOffsetsRequest = request.body
-    topic = find_topic(context, wanted.topic)
-    numbers = sorted(topic.partitions) if wanted.partition is None else [wanted.partition]
-    partitions = [find_partition(context, topic.name, number) for number in numbers]
-    match wanted.to:
-        case int(offset):
-            ends = RangeQuery(offset=offset)
-        case "earliest":
-            ends = RangeQuery()
-        case "latest":
-            ends = RangeQuery(from_end=0)
-        case text:
-            ends = RangeQuery(since_ms=_moment(text))
-    ranges = yield from resolve(context, partitions, ends)
-    moved = {each.partition.number: each.start for each in ranges}
-    try:
-        yield from commit(context, group, topic, moved)
-    except KafkaError as error:
-        if error.code in _NOT_A_MEMBER:
-            raise HttpError(409, "non_empty_group", str(error)) from error
-        raise
-    return json(ResetOffsetsResponse(group, topic.name, [PartitionOffset(*each) for each in moved.items()]))

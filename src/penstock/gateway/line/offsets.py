@@ -4,16 +4,19 @@ The coordinator accepts such commits while the group has no members. The offsets
 coordinator that is loading is waited for.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.ids import Offset
+from penstock.base.ids import Offset, TopicPartition
+from penstock.base.internal_topics import OFFSETS_TOPIC
 from penstock.base.steps import Steps, sleep
 from penstock.coordinator.groups.consumer.member import HTTP_CLIENT_ID
 from penstock.coordinator.groups.requests import (
     CommittedPartition,
     ConsumerGroupDescribe,
+    DescribedConsumer,
+    DescribedMember,
     DescribeGroups,
     FetchedOffset,
     OffsetCommit,
@@ -56,15 +59,42 @@ def committed(
     return {each.partition: each.offset if each.offset >= 0 else None for each in rows}
 
 
+def all_committed(context: Context, group: str) -> Steps[dict[TopicPartition, Offset]]:
+    """All committed offsets of a group; none if it does not exist."""
+    if OFFSETS_TOPIC not in context.image.topics:
+        return {}
+    reply = yield from _ask(context, group, OffsetFetch(group, None))
+    return {
+        TopicPartition(each.topic, each.partition): each.offset for each in reply.offsets if each.offset >= 0
+    }
+
+
 def commit(context: Context, group: str, topic: Topic, offsets: Mapping[int, Offset]) -> Steps[None]:
-    """Commit offsets. Returns when they are durable."""
-    rows = tuple(
+    """Commit offsets in one topic. Returns when they are durable."""
+    rows = [
         CommittedPartition(topic.name, number, offset, topic_id=topic.id)
         for number, offset in offsets.items()
-    )
-    reply = yield from _ask(context, group, OffsetCommit(group, rows))
+    ]
+    yield from commit_all(context, group, rows)
+
+
+def commit_all(context: Context, group: str, rows: Iterable[CommittedPartition]) -> Steps[None]:
+    """Commit offsets, all of them in one batch. Returns when they are durable."""
+    reply = yield from _ask(context, group, OffsetCommit(group, tuple(rows)))
     for each in reply.partitions:
         _check(each.code, group)
+
+
+def why_refused(context: Context, group: str) -> Steps[str | None]:
+    """Why a commit by a client that is not a member would fail now; None if the group has no members."""
+    if OFFSETS_TOPIC not in context.image.topics:
+        return None
+    members = yield from _members(context, group)
+    return _in_use(group, _shown(members)) if members else None
+
+
+def _in_use(group: str, members: str) -> str:
+    return f"group {group!r} has members ({members}): only they may commit its offsets"
 
 
 def _ask(context: Context, group: str, request: Request) -> Steps[Any]:
@@ -77,22 +107,24 @@ def _ask(context: Context, group: str, request: Request) -> Steps[Any]:
         reply = yield from ask_group(context, group, request)
     if reply.code in _IN_USE:
         members = yield from _members(context, group)
-        raise KafkaError(
-            f"group {group!r} has members ({members}): only they may commit its offsets", reply.code
-        )
+        shown = _shown(members) if members else "members that joined it"
+        raise KafkaError(_in_use(group, shown), reply.code)
     _check(reply.code, group)
     return reply
 
 
-def _members(context: Context, group: str) -> Steps[str]:
-    """The members of a group, for an error message."""
+def _members(context: Context, group: str) -> Steps[list[DescribedMember | DescribedConsumer]]:
+    """The members of a group, of either protocol."""
     found = yield from ask_group(context, group, DescribeGroups((group,)))
     members = [each for row in found.groups for each in row.members]
     if not members:
         found = yield from ask_group(context, group, ConsumerGroupDescribe((group,)))
         members = [each for row in found.groups for each in row.members]
-    if not members:
-        return "members that joined it"
+    return members
+
+
+def _shown(members: Sequence[DescribedMember | DescribedConsumer]) -> str:
+    """The members, for an error message."""
     shown = ", ".join(
         _member(each.member_id, each.client_id, each.client_host) for each in members[:MEMBERS_SHOWN_MAX]
     )

@@ -1,6 +1,7 @@
 """Requests to groups, whichever broker coordinates them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import takewhile
 from typing import Any, TypeVar
 
 from penstock.base.errors import ErrorCode, KafkaError
@@ -8,9 +9,18 @@ from penstock.base.hashing import partition_for
 from penstock.base.internal_topics import OFFSETS_TOPIC
 from penstock.base.promise import Promise
 from penstock.base.steps import Steps, sleep
-from penstock.coordinator.groups.requests import ListedGroup, ListGroups, ListReply, Request, refusal
+from penstock.coordinator.groups.requests import (
+    GroupSummary,
+    ListedGroup,
+    ListGroups,
+    ListReply,
+    Request,
+    refusal,
+)
 from penstock.gateway.peer_rpc.client import peer_rpc_of
+from penstock.gateway.peer_rpc.messages import GroupSummaries, SummarizeGroups
 from penstock.gateway.peer_rpc.retry import RETRY_MS, RETRY_MS_MAX, is_alone, retry_while_moving
+from penstock.gateway.peer_rpc.service import summarize_groups as summarize_groups_here
 from penstock.handlers.support.context import Context, Session
 
 T = TypeVar("T")
@@ -95,6 +105,33 @@ def list_groups(context: Context, request: ListGroups) -> Steps[ListReply]:
     # A group that moves to another coordinator may be in two replies.
     found: dict[str, ListedGroup] = {each.group: each for reply in replies for each in reply.groups}
     return ListReply(code, tuple(found.values()))
+
+
+def summarize_groups(
+    context: Context, names: Sequence[str], positions_max: int
+) -> Steps[tuple[list[str], dict[str, GroupSummary]]]:
+    """Summaries of groups, with one request to each coordinator. The first list has the groups that were looked at,
+    in the given order: those of a coordinator that has `positions_max` positions without them, and what follows, are
+    left for another call."""
+    by_coordinator: dict[int | None, list[str]] = {}
+    for name in names:
+        by_coordinator.setdefault(coordinator_of(context, name), []).append(name)
+    asked = {
+        broker_id: peer_rpc_of(context).send(broker_id, SummarizeGroups(tuple(some), positions_max))
+        for broker_id, some in by_coordinator.items()
+        if broker_id is not None
+    }
+    found: dict[str, GroupSummary] = {}
+    skipped: set[str] = set()
+    for broker_id, some in by_coordinator.items():
+        reply: GroupSummaries
+        if broker_id is None:
+            reply = yield from summarize_groups_here(context, some, positions_max)
+        else:
+            reply = yield asked[broker_id]
+        found |= {each.group: each for each in reply.groups}
+        skipped.update(some[reply.handled :])
+    return list(takewhile(lambda name: name not in skipped, names)), found
 
 
 def _number(group: str) -> int:

@@ -220,6 +220,21 @@ class Commit(_Message, frozen=True):
     offset: Offset
 
 
+class SummarizeGroups(_Message, frozen=True):
+    """Get summaries of groups that the receiver coordinates."""
+
+    groups: tuple[str, ...]
+    positions_max: int
+    """The receiver stops after the group with which there are this many positions."""
+
+
+class GroupSummaries(_Message, frozen=True):
+    groups: tuple[groups.GroupSummary, ...]
+    """Without groups that do not exist."""
+    handled: int
+    """How many of the named groups were looked at, from the first."""
+
+
 class _Call(NamedTuple):
     request: Any
     """Type of the request."""
@@ -247,7 +262,10 @@ CALLS: Final[Mapping[str, _Call]] = {
     "Leave": _Call(Leave, None),
     "Consume": _Call(Consume, ConsumedRecords),
     "Commit": _Call(Commit, None),
+    "SummarizeGroups": _Call(SummarizeGroups, GroupSummaries),
+    "LeaveGroup": _group_call(groups.LeaveGroup),
     "OffsetCommit": _group_call(groups.OffsetCommit),
+    "OffsetDelete": _group_call(groups.OffsetDelete),
     "OffsetFetch": _group_call(groups.OffsetFetch),
     "ListGroups": _group_call(groups.ListGroups),
     "DescribeGroups": _group_call(groups.DescribeGroups),

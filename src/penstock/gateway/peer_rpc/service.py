@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset, Uuid
@@ -23,6 +23,9 @@ from penstock.search.query import PartitionPlan, Portion
 
 logger = logging.getLogger(__name__)
 
+SUMMARIZED_A_TURN: Final = 1_000
+"""Positions and members of summarized groups in one tick: a millisecond or two."""
+
 
 class PeerService:
     def __init__(self, context: Context, gateway: Any) -> None:
@@ -42,8 +45,11 @@ class PeerService:
             messages.Leave: gateway.members.leave,
             messages.Consume: self._consume,
             messages.Commit: gateway.members.commit,
+            messages.SummarizeGroups: self._summarize_groups,
             groups.ListGroups: self._list_groups,
+            groups.LeaveGroup: self._of_group,
             groups.OffsetCommit: self._of_group,
+            groups.OffsetDelete: self._of_group,
             groups.OffsetFetch: self._of_group,
             groups.DescribeGroups: self._of_groups,
             groups.DeleteGroups: self._of_groups,
@@ -170,7 +176,16 @@ class PeerService:
     def _list_groups(self, _: Session, asked: groups.ListGroups) -> Steps[Any]:
         return (yield self._context.groups.list_groups(asked))
 
-    def _of_group(self, _: Session, asked: groups.OffsetCommit | groups.OffsetFetch) -> Steps[Any]:
+    def _summarize_groups(
+        self, _: Session, asked: messages.SummarizeGroups
+    ) -> Steps[messages.GroupSummaries]:
+        return (yield from summarize_groups(self._context, asked.groups, asked.positions_max))
+
+    def _of_group(
+        self,
+        _: Session,
+        asked: groups.LeaveGroup | groups.OffsetCommit | groups.OffsetDelete | groups.OffsetFetch,
+    ) -> Steps[Any]:
         return (yield self._context.groups.handle(asked.group, asked))
 
     def _of_groups(
@@ -212,6 +227,38 @@ def lag_times(context: Context, offsets: Sequence[tuple[Uuid, int, Offset]]) -> 
         if count % LOOKUPS_A_TURN == 0:
             yield next_tick(context.world)
     return ages
+
+
+def summarize_groups(
+    context: Context, names: Sequence[str], positions_max: int
+) -> Steps[messages.GroupSummaries]:
+    """Summaries of groups that this broker coordinates, up to a number of positions."""
+    found: list[groups.GroupSummary] = []
+    handled = positions = in_slice = 0
+    for name in names:
+        if positions >= positions_max:
+            break
+        handled += 1
+        summary = _summary(context, name)
+        if summary is not None:
+            found.append(summary)
+            positions += len(summary.positions)
+            in_slice += len(summary.positions) + summary.members
+        in_slice += 1
+        if in_slice >= SUMMARIZED_A_TURN:
+            in_slice = 0
+            yield next_tick(context.world)
+    return messages.GroupSummaries(tuple(found), handled)
+
+
+def _summary(context: Context, group: str) -> groups.GroupSummary | None:
+    """Raises if this broker cannot say: it does not coordinate the group, or is loading it."""
+    shard = context.groups.shards.of(group)
+    if shard.unavailable_error is not None:
+        raise KafkaError(
+            f"the coordinator of group {group!r} is not available. Retry.", shard.unavailable_error
+        )
+    return shard.coordinator.summary(group)
 
 
 def delete_records(context: Context, partition: Partition, before: int) -> int:

@@ -60,6 +60,20 @@ FAILURES_A_SECOND: Final = 1
 ADDRESSES_MAX: Final = 10_000
 """Addresses whose failures are counted; the one that failed longest ago is forgotten."""
 
+_READY: Final[Promise[bool]] = Promise()
+_READY.resolve(True)
+
+
+def promised(steps: Steps[Login]) -> Promise[Login]:
+    """The log-in at the end of steps."""
+    found: Promise[Login] = Promise()
+
+    def failed(error: Exception) -> None:
+        found.fail(error if isinstance(error, KafkaError) else KafkaError(f"{type(error).__name__}: {error}"))
+
+    RunningSteps(steps, found.resolve, failed)
+    return found
+
 
 class DoorLogins:
     """What the clients of one door log in with."""
@@ -76,18 +90,22 @@ class DoorLogins:
         failed_delay_ms: int,
         session_ms: Mapping[str, int],
         secret: bytes,
+        console_secret: str | None = None,
     ) -> None:
         """`plain` and `tokens` are None if PLAIN or OAUTHBEARER is off; `session_ms` has the lifetime of connections'
-        sessions by mechanism, 0 for no end; `secret` is random."""
+        sessions by mechanism, 0 for no end; `secret` is random; `console_secret` is that of the console's sessions at
+        all nodes of the cluster, if there is one."""
         self._context = context
         self._plain = plain
         self._scrams = tuple(scrams)
+        self._labels = {each.label: each for each in scrams}
         self._users = users
         self._tokens = tokens
         self._reached_latest = reached_latest
         self._failed_delay_ms = failed_delay_ms
         self.session_ms = session_ms
         self._secret = secret
+        self._console_secret = console_secret
         self._remembered: OrderedDict[bytes, tuple[ScramMechanism | None, bytes, int]] = OrderedDict()
         """By the keyed hash of a user and a password that was right: the user's mechanism and stored key, and until
         when. Users of PLAIN have none, and are checked again."""
@@ -105,15 +123,7 @@ class DoorLogins:
 
     def check(self, credentials: Credentials, session: Session) -> Promise[Login]:
         """Fails with `LoginRefused`, `LoginUndecided` or `TooManyLogins`."""
-        found: Promise[Login] = Promise()
-
-        def failed(error: Exception) -> None:
-            found.fail(
-                error if isinstance(error, KafkaError) else KafkaError(f"{type(error).__name__}: {error}")
-            )
-
-        RunningSteps(self._check(credentials, session), found.resolve, failed)
-        return found
+        return promised(self._check(credentials, session))
 
     def _check(self, credentials: Credentials, session: Session) -> Steps[Login]:
         address, audit = network_of(session.client_address), self._context.audit
@@ -159,7 +169,7 @@ class DoorLogins:
         proof = self._proof(given)
         if self._plain is not None and self._plain.knows(user, password):
             self._remember(proof, None, b"")
-            return Login(user, PLAIN)
+            return Login(user, PLAIN, basis=self._plain.kept(user) or b"")
         if not self._scrams:
             raise LoginRefused("unknown user or wrong password")
         is_latest = yield self._reached_latest()
@@ -181,13 +191,46 @@ class DoorLogins:
         is_right = hmac.compare_digest(b64encode(keys.key(token_id)), given.password.encode())
         if not is_right or owner is None or is_expired(found, context.world.now_ms()):
             return None
+        return self._token_login(token_id)
+
+    def _token_login(self, token_id: str) -> Login | None:
+        """The owner of a delegation token that has not expired."""
+        context = self._context
+        found, keys = context.image.tokens.get(token_id), context.token_keys
+        owner = None if found is None else owner_name(found)
+        if found is None or keys is None or owner is None or is_expired(found, context.world.now_ms()):
+            return None
         return Login(
             owner,
             self._scrams[0].label,
             lambda: token_id in context.image.tokens,
             min(found.expiration_timestamp, found.max_timestamp),
             is_by_token=True,
+            basis=keys.key(token_id),
+            token_id=token_id,
         )
+
+    # -- users who logged in before ----------------------------------------------------------------------
+
+    def latest(self, mechanism: str) -> Promise[bool]:
+        """Resolved when the node has the controller's latest users of a mechanism, or cannot have them."""
+        return self._reached_latest() if mechanism in self._labels else _READY
+
+    def standing(self, mechanism: str, user: str, token_id: str = "") -> Login | None:
+        """The log-in that a user has today, by its `basis` also with the same password; None without such a user."""
+        if mechanism == PLAIN:
+            kept = None if self._plain is None else self._plain.kept(user)
+            return None if kept is None else Login(user, PLAIN, basis=kept)
+        if mechanism == OAUTHBEARER:
+            return Login(user, OAUTHBEARER) if self._tokens is not None else None
+        scram = self._labels.get(mechanism)
+        if scram is None:
+            return None
+        if token_id:
+            found = self._token_login(token_id)
+            return found if found is not None and found.user == user else None
+        known = self._user(scram, user)
+        return None if known is None else self._login(scram, known)
 
     def _proof(self, given: Password) -> bytes:
         return self.fingerprint(f"{len(given.user)} {given.user}{given.password}")
@@ -197,6 +240,14 @@ class DoorLogins:
         import hmac  # noqa: PLC0415  (loads OpenSSL)
 
         return hmac.digest(self._secret, secret.encode("utf-8", "surrogatepass"), "sha256")
+
+    def console_key(self) -> bytes:
+        """The key that signs sessions of the console: the cluster's, or that of this process."""
+        import hashlib  # noqa: PLC0415  (loads OpenSSL)
+
+        if self._console_secret is None:
+            return self.fingerprint("sessions of the console")
+        return hashlib.sha256(b"sessions of the console\0" + self._console_secret.encode()).digest()
 
     def _of_remembered(self, user: str, proof: bytes) -> Login | None:
         remembered = self._remembered.get(proof)
@@ -249,7 +300,12 @@ class DoorLogins:
         return found if found is not None and found.credential.iterations >= ITERATIONS_MIN else None
 
     def _login(self, mechanism: ScramMechanism, known: KnownUser) -> Login:
-        return Login(known.user, mechanism.label, lambda: self._user(mechanism, known.user) == known)
+        return Login(
+            known.user,
+            mechanism.label,
+            lambda: self._user(mechanism, known.user) == known,
+            basis=known.credential.stored_key,
+        )
 
     def _remember(self, proof: bytes, mechanism: ScramMechanism | None, key: bytes) -> None:
         self._remembered[proof] = mechanism, key, self._context.world.clock_ns() + REMEMBERED_NS

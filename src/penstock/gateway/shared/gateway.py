@@ -4,7 +4,7 @@ A service with timers or files (sessions, key files) is a `Part`: it starts when
 before the node closes its logs.
 """
 
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from penstock.gateway.exports.store import Exports
 from penstock.gateway.idempotency import IdempotencyKeys
@@ -18,6 +18,9 @@ from penstock.gateway.shared.producer import Producer
 from penstock.handlers.support.context import Context
 from penstock.storage import LogDirectory
 from penstock.vfs import Vfs
+
+if TYPE_CHECKING:
+    from penstock.gateway.http.protocol.authentication import HttpLogins
 
 
 class Part(Protocol):
@@ -34,6 +37,8 @@ P = TypeVar("P", bound=Part)
 class Gateway:
     http_schemes: tuple[str, ...] = ()
     """What HTTP clients have to log in with, for the description of the API; empty for nothing."""
+    http_logins: "HttpLogins | None" = None
+    """The log-ins at the HTTP port; None if it asks for none."""
     is_broker = True
     """A node that is only a controller has no gateway."""
 

@@ -26,6 +26,13 @@ class BearerToken(NamedTuple):
         return "BearerToken()"
 
 
+class SessionCookie(NamedTuple):
+    value: str
+
+    def __repr__(self) -> str:
+        return "SessionCookie()"
+
+
 Credentials: TypeAlias = Password | BearerToken
 
 
@@ -42,6 +49,12 @@ class LoginUndecided(KafkaError):
     """What decides is not known at this moment: the client should try again."""
 
     code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+class SessionOver(KafkaError):
+    """The cookie is not that of a session of the console, or the session is over: the user should log in again."""
+
+    code = ErrorCode.SASL_AUTHENTICATION_FAILED
 
 
 class Throttled(KafkaError):
@@ -70,6 +83,13 @@ class Login:
     """When what the client logged in with expires, by the wall clock; None for never."""
     is_by_token: bool = False
     """With a delegation token of the user."""
+    basis: bytes = field(default=b"", repr=False)
+    """What the node keeps of what the client logged in with; another password has another. A session of the console
+    rests on it. Empty for bearer tokens."""
+    token_id: str = ""
+    """Of the delegation token."""
+    is_session: bool = False
+    """With the cookie of a session of the console."""
 
     def is_current(self, now_ms: int) -> bool:
         return (self.expires_ms is None or now_ms < self.expires_ms) and self.is_unchanged()

@@ -31,6 +31,10 @@ class Rechecks:
         if not self._checks:
             self._context.image_watchers.pop(self._image_changed, None)
 
+    def check_all(self) -> None:
+        """Something else has changed that decides."""
+        self._run(list(self._checks))
+
     def _deciding(self) -> tuple[Any, ...]:
         image = self._context.image
         return image.acls, image.scram_users, image.tokens

@@ -13,7 +13,7 @@ class PlainUsers:
     __slots__ = ("_hashes", "_key", "_nobody")
 
     def __init__(self, passwords: Mapping[str, str], key: bytes) -> None:
-        """`key` is a random secret of this process."""
+        """`key` is a secret: random, or the same on nodes that share sessions of the console."""
         self._key = key
         self._hashes = {user: self._hash(password) for user, password in passwords.items()}
         self._nobody = key[:32].ljust(32, b"\0")
@@ -30,6 +30,10 @@ class PlainUsers:
 
         is_right = hmac.compare_digest(self._hashes.get(user, self._nobody), self._hash(password))
         return is_right and user in self._hashes
+
+    def kept(self, user: str) -> bytes | None:
+        """The keyed hash of a user's password; None without such a user."""
+        return self._hashes.get(user)
 
     def _hash(self, password: str) -> bytes:
         import hmac  # noqa: PLC0415  (loads OpenSSL)

@@ -11,6 +11,7 @@ from typing import Any
 
 from penstock.base.errors import KafkaError
 from penstock.base.ids import TopicPartition
+from penstock.base.pipeline_report import COMMIT_METADATA
 from penstock.client.group_offsets import commit_offsets
 from penstock.client.offsets import LATEST, READ_COMMITTED, list_offsets
 from penstock.client.settings import ClientSettings
@@ -81,7 +82,7 @@ def commit_positions(spec: PipelineSpec, flows: Iterable[FlowProgress], brokers:
             }
             try:
                 with at.connect(PATIENCE) as cluster:
-                    commit_offsets(cluster, group_of(spec, flow), offsets)
+                    commit_offsets(cluster, group_of(spec, flow), offsets, metadata=COMMIT_METADATA)
             except KafkaError as error:
                 refused.append(f"the position of {group_of(spec, flow)} could not be committed: {error}")
     return refused

@@ -13,6 +13,7 @@ from typing import Final
 
 from penstock.base.errors import KafkaError
 from penstock.base.ids import Offset, TopicPartition
+from penstock.base.pipeline_report import COMMIT_METADATA
 from penstock.client.cluster import Cluster
 from penstock.client.group_offsets import commit_offsets
 from penstock.spark.reading.options import GROUP_CHARACTERS_MAX, SourceOptions
@@ -68,7 +69,7 @@ class Position:
         if not moved or now_ms < self._pause_until_ms:
             return
         try:
-            commit_offsets(self._cluster, self.group, moved)
+            commit_offsets(self._cluster, self.group, moved, metadata=COMMIT_METADATA)
         except KafkaError as error:
             self._pause_until_ms = now_ms + PAUSE_MS
             if not self._is_failing:

@@ -21,7 +21,7 @@ from penstock.base.errors import KafkaError
 from penstock.base.promise import Promise
 from penstock.base.steps import RunningSteps, sleep
 from penstock.base.world import Timer
-from penstock.gateway.http.protocol import browsers
+from penstock.gateway.http.protocol import browsers, console_requests
 from penstock.gateway.http.protocol.authentication import HEADER
 from penstock.gateway.http.protocol.errors import error_response, from_kafka
 from penstock.gateway.http.protocol.messages import (
@@ -41,7 +41,7 @@ from penstock.gateway.http.protocol.request_guard import RequestGuard
 from penstock.gateway.http.protocol.request_parser import SLICE_BYTES, ParsedRequest, RequestParser
 from penstock.gateway.http.protocol.routing import BoundRoute, split_target
 from penstock.gateway.shared.door_quotas import DoorQuota
-from penstock.gateway.shared.login import Login
+from penstock.gateway.shared.login import Login, SessionCookie
 from penstock.gateway.shared.wire import Wire
 from penstock.handlers.support.context import Session
 
@@ -243,15 +243,25 @@ class HttpConversation:
         except Exception as error:
             self._fail(error)
             return
-        logins = self._server.logins
-        if logins is None or (HEADER not in headers and self._server.is_open(entry.route.rule)):
+        server = self._server
+        logins = server.logins
+        is_open = logins is None or (HEADER not in headers and server.is_open(entry.route.rule))
+        if logins is None or (is_open and logins.session_cookie(headers) is None):
             self._handle(self._session, entry, parameters, query, headers, body)
-        else:
-            self._log_in(
-                headers,
-                lambda session: self._handle(session, entry, parameters, query, headers, body),
-                self._fail,
-            )
+            return
+
+        def refused(error: HttpError) -> None:
+            """What needs no log-in is answered to a user whose session is over, too."""
+            if is_open and error.status == 401:
+                self._handle(self._session, entry, parameters, query, headers, body)
+            else:
+                self._fail(error)
+
+        self._log_in(
+            headers,
+            lambda session: self._handle(session, entry, parameters, query, headers, body),
+            refused,
+        )
 
     def _handle(
         self,
@@ -263,11 +273,14 @@ class HttpConversation:
         body: bytes,
     ) -> None:
         """Handle a request of a client that is known: here a request of this door begins."""
-        server = self._server
+        server, known = self._server, self._login
+        by_session = known is not None and session is known[2] and known[1].is_session
         if server.context.audit is not None:
             route = entry.route
             session = session.within(f"{route.method} {route.path}", headers.get("user-agent"))
         try:
+            if not self._is_reading and (by_session or console_requests.HEADER in headers):
+                console_requests.check_change(headers, entry.route, is_read_only=server.is_read_only())
             if body and (entry.route.body is None or "content-encoding" in headers):
                 _check_body(entry, headers, body)
             request = entry.request(session, parameters, query, headers, body)
@@ -342,12 +355,14 @@ class HttpConversation:
         and again if a request has other credentials or the user has changed."""
         logins, world = self._server.logins, self._server.context.world
         assert logins is not None
-        given, known = logins.fingerprint(headers.get(HEADER, "")), self._login
+        cookie = logins.session_cookie(headers) if HEADER not in headers else None
+        given = logins.fingerprint(headers.get(HEADER, "") if cookie is None else f"cookie {cookie}")
+        known = self._login
         if known is not None and given == known[0] and known[1].is_current(world.now_ms()):
             then(known[2])
             return
         try:
-            credentials = logins.credentials(headers)
+            credentials = logins.credentials(headers) if cookie is None else SessionCookie(cookie)
         except HttpError as error:
             refused(error)
             return
@@ -361,8 +376,8 @@ class HttpConversation:
 
         def failed(error: KafkaError) -> None:
             if not self._is_over and self._is_busy:
-                self._is_kept_alive = False
-                refused(logins.refusal(error))
+                self._is_kept_alive = self._is_kept_alive and cookie is not None
+                refused(logins.refusal(error, headers))
 
         logins.check(credentials, self._session).then(accepted, failed)
 

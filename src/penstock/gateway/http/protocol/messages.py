@@ -130,6 +130,8 @@ class Route(NamedTuple):
     """Content types of a successful response."""
     rule: Rule | None = None
     """Who may send it. Without a rule it is refused on a node with an authorizer or log-ins."""
+    changes: bool = True
+    """Whether a request other than GET changes something: a read-only console may not send it."""
     ignores_query: bool = False
     """Takes any query, and does not read it: it is the page's."""
 
@@ -157,6 +159,7 @@ class Routes(list[Route]):
         errors: Sequence[int] = (),
         content_types: Sequence[str] = (JSON,),
         rule: Rule | None = None,
+        changes: bool = True,
         ignores_query: bool = False,
     ) -> Callable[[H], H]:
         """Decorate the handler of a route."""
@@ -176,6 +179,7 @@ class Routes(list[Route]):
                     errors,
                     content_types,
                     rule,
+                    changes and method != "GET",
                     ignores_query,
                 )
             )

@@ -37,6 +37,7 @@ PATH_PARAMETERS: dict[str, tuple[str, dict[str, Any]]] = {
     "topic": ("Name of the topic.", _TOPIC),
     "name": ("Name of the topic.", _TOPIC),
     "group": ("Id of the consumer group.", {"type": "string", "minLength": 1, "maxLength": GROUP_CHARS_MAX}),
+    "member": ("Id of the member.", {"type": "string", "minLength": 1, "maxLength": GROUP_CHARS_MAX}),
     "partition": ("Number of the partition.", {"type": "integer", "minimum": 0, "maximum": PARTITION_MAX}),
 }
 """Parameters in paths, by name: a name means the same in every path."""

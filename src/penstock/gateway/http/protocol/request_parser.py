@@ -319,7 +319,10 @@ class RequestParser:
             )
         if "content-length" in headers or "transfer-encoding" in headers:
             self._body_bytes_max = self._server.body_bytes_max()
-            self.login_due = self._server.logins is not None
+            if self._server.logins is not None:
+                small_max = self._server.log_in_bytes_max(self._parser.get_method(), self._target)
+                self._body_bytes_max = small_max or self._body_bytes_max
+                self.login_due = not small_max
             length = headers.get("content-length", "")
             if length.isdigit() and int(length[:20]) > self._body_bytes_max:
                 self._stop(self._body_too_large())
