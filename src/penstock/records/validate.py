@@ -137,7 +137,7 @@ def validate_header(batch: RecordBatch, rules: ProduceRules, now_ms: TimestampMs
     _check_origin(batch, rules)
     _check_timestamp_type(batch, rules)
     if not (rules.check_records or rules.compacted or rules.log_append_time):
-        why = _time_fault(batch.max_timestamp, rules, now_ms)
+        why = time_fault(batch.max_timestamp, rules, now_ms)
         if why:
             raise InvalidBatch(f"the batch's max timestamp {why}", ErrorCode.INVALID_TIMESTAMP)
 
@@ -255,7 +255,8 @@ def _check_timestamp_type(batch: RecordBatch, rules: ProduceRules) -> None:
         )
 
 
-def _time_fault(timestamp: TimestampMs, rules: ProduceRules, now_ms: TimestampMs) -> str | None:
+def time_fault(timestamp: TimestampMs, rules: ProduceRules, now_ms: TimestampMs) -> str | None:
+    """What is wrong with a producer's timestamp, for the end of a sentence."""
     if timestamp == NO_TIMESTAMP:
         return None
     age_ms = now_ms - timestamp
@@ -302,7 +303,7 @@ def _record_fault(
     if rules.compacted and record.key is None:
         return ErrorCode.INVALID_RECORD, "it has no key, and the topic is compacted"
     if not rules.log_append_time:
-        why = _time_fault(record.timestamp, rules, now_ms)
+        why = time_fault(record.timestamp, rules, now_ms)
         if why:
             return ErrorCode.INVALID_TIMESTAMP, f"its timestamp {why}"
     if record.offset != expected_offset:

@@ -20,6 +20,7 @@ from penstock.arrow.scan.read_range import RangeReader, ScanRange
 from penstock.arrow.scan.transaction_outcomes import AbortedRange
 from penstock.base.errors import KafkaError
 from penstock.base.ids import Offset
+from penstock.records.cutting import cut_headers
 from penstock.search.matching import Matcher
 from penstock.search.planning import location_of
 from penstock.search.prefilter import Prefilter
@@ -202,15 +203,9 @@ def _match(partition: int, rows: pa.RecordBatch, index: int, bytes_max: int) -> 
         (name, each.size) for name, each in (("key", key), ("value", value)) if each and each.size > bytes_max
     ]
     size = MATCH_COST + sum(len(each.data) for each in (key, value) if each is not None)
-    kept_headers = []
-    left = bytes_max
-    for name, content in headers:
-        needed = len(name) + len(content or b"")
-        if needed > left:
-            cut.append(("headers", sum(len(each) + len(data or b"") for each, data in headers)))
-            break
-        left -= needed
-        kept_headers.append((name, content))
+    kept_headers, whole = cut_headers(headers, bytes_max)
+    if whole is not None:
+        cut.append(("headers", whole))
     match = Match(
         partition,
         offset,
@@ -220,4 +215,4 @@ def _match(partition: int, rows: pa.RecordBatch, index: int, bytes_max: int) -> 
         tuple(kept_headers),
         tuple(cut),
     )
-    return match, size + bytes_max - left
+    return match, size + sum(len(name) + len(content or b"") for name, content in kept_headers)

@@ -29,6 +29,7 @@ from penstock.records import (
     TooLongToValidate,
     iter_batches,
     stamp,
+    time_fault,
     validate_header,
     validate_produced,
 )
@@ -315,6 +316,11 @@ class Log:
             return recompressed(batch, codec, self.settings, has_loop_time)
         except TooLongToValidate:
             raise NeedsInspection(Inspection(bytes(batch.view), self.settings, now_ms)) from None
+
+    def timestamp_fault(self, timestamp: TimestampMs, now_ms: TimestampMs) -> str | None:
+        """What the topic's settings have against a producer's timestamp."""
+        rules = self._client_rules
+        return None if rules.log_append_time else time_fault(timestamp, rules, now_ms)
 
     def stage_plain(
         self,

@@ -109,6 +109,10 @@ class LogReader:
             )
         )
 
+    def offset_back(self, stop: Offset, size_bytes: int) -> Offset:
+        """An offset below `stop` with about `size_bytes` of batches between them; see `SegmentList.offset_back`."""
+        return self._with_segments(lambda segments: segments.offset_back(stop, size_bytes))
+
     def offset_for_timestamp(self, timestamp: TimestampMs) -> TimestampOffset | None:
         """The first record whose timestamp is at least this."""
         return self._with_segments(lambda segments: segments.find_timestamp(timestamp, self._log.log_start))

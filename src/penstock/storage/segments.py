@@ -86,6 +86,31 @@ class SegmentList(Sequence[Segment]):
                 return segment, spot
         return None
 
+    def offset_back(self, stop: Offset, size_bytes: int) -> Offset:
+        """An offset below `stop`, such that the batches from it to `stop` have about `size_bytes`, or one batch if
+        that is larger. What lies between may be empty: transaction markers, or offsets that compaction removed.
+
+        Goes back by bytes of the log, not by a number of offsets: after compaction, neighbours may be millions of
+        offsets apart.
+        """
+        for index in range(self.index_of(stop - 1), -1, -1):
+            segment = self._segments[index]
+            spot = segment.find(stop - 1) if segment.size else None
+            _check(segment)
+            end = segment.size if spot is None else spot.position
+            latest = stop - 1
+            if spot is not None and spot.base_offset < stop:  # the batch that holds `stop - 1`
+                end += spot.size
+                latest = spot.base_offset
+            elif not end:
+                continue  # nothing of this segment lies below `stop`
+            target = end - size_bytes
+            entry = segment.index.at_position(target) if target > 0 else None
+            if entry is None or not entry.position:
+                return min(segment.base_offset, latest)
+            return min(entry.offset + 1, latest)
+        return min(self._bases[0], stop - 1)
+
     def read(
         self,
         offset: Offset,

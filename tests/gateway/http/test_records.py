@@ -11,7 +11,7 @@ import httpx
 import pytest
 from tests.gateway.http.rest import client_of, error_of, producer, write
 
-from penstock.gateway.http.records import PAGE_RECORDS_MAX
+from penstock.gateway.http.record_queries import PAGE_RECORDS_MAX
 from penstock.gateway.shared.reading import Walk
 from penstock.testing import Broker
 
@@ -178,7 +178,7 @@ def test_range_by_offset_by_time_and_from_the_end(
         "limit=0",
         "max_bytes=0",
         "decode=latin1",
-        "format=csv",
+        "format=xlsx",
         "columns=offset,colour",
         "columns=offset,offset",
         "columns=",
@@ -206,7 +206,7 @@ def test_offset_that_is_not_there_is_a_conflict(http: httpx.Client, hundred: str
         ("/topics/hundred/partitions/99999999999/records", 400),
         ("/topics/hundred/records?start=0", 400),
         ("/topics/hundred/records?start=a:b", 400),
-        ("/topics/hundred/records?offset=1", 400),
+        ("/topics/hundred/records?start=0:1,1:1", 400),
     ],
 )
 def test_place_that_is_not_there_is_refused(http: httpx.Client, hundred: str, path: str, status: int) -> None:
@@ -312,7 +312,7 @@ def test_accept_chooses_the_form(http: httpx.Client, hundred: str, accept: str, 
 
 
 def test_form_that_there_is_not_is_refused(http: httpx.Client, hundred: str) -> None:
-    error_of(http.get(hundred, headers={"Accept": "text/csv"}), 406)
+    error_of(http.get(hundred, headers={"Accept": "text/yaml"}), 406)
 
 
 # -- deleting -------------------------------------------------------------------------------------------

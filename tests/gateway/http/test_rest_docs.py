@@ -20,7 +20,7 @@ def test_commands_run() -> None:
         ran = subprocess.run(["sh", "-ec", commands], capture_output=True, text=True, timeout=60, check=False)
     assert ran.returncode == 0, ran.stderr
     answers = [json.loads(line) for line in ran.stdout.splitlines() if line]
-    created, described, produced, records, moved, lag, preview = answers
+    created, described, produced, records, moved, lag, preview, newest, copied = answers
     assert created["partitions"] == len(described["partitions"]) == 3
     assert produced["offset"] == 0
     [record] = records["records"]
@@ -29,3 +29,5 @@ def test_commands_run() -> None:
     assert lag["lag"] == 1
     assert [each["offset"] for each in preview["partitions"]].count(0) == 3
     assert preview["refused"] is None
+    assert [each["key"] for each in newest["records"]] == ["alice"]
+    assert copied["copied"] == 1

@@ -128,6 +128,29 @@ def test_stream_ends_after_as_many_events_as_were_asked_for(broker: Broker) -> N
         assert next(events).data["value"] == 4
 
 
+def test_busy_topic_is_followed_with_gaps_that_are_counted(broker: Broker) -> None:
+    """Everything is sent or counted, the newest is sent, and a reader that comes back misses no more."""
+    broker.create_topic("busy", 2)
+    with tail(broker, "busy", "max_rate=40&max_field_bytes=4&decode=text") as events:
+        for partition in range(2):
+            write(broker, "busy", [b"%06d" % number for number in range(500)], partition=partition)
+        sent: list[dict[str, Any]] = []
+        skipped = 0
+        while len(sent) + skipped < 1000:
+            event = next(events)
+            if event.kind == "skipped":
+                skipped += event.data["offsets"]
+            else:
+                sent.append(event.data)
+        assert len(sent) + skipped == 1000
+        assert skipped > 800
+        assert {(each["partition"], each["offset"]) for each in sent} >= {(0, 499), (1, 499)}
+        assert all(each["cut"] == {"value": 6} for each in sent)
+    with tail(broker, "busy", "decode=text", events.last_id) as events:
+        write(broker, "busy", [b"after"])
+        assert next(events).data["value"] == "after"
+
+
 def test_stream_without_waiting_has_what_is_there(broker: Broker) -> None:
     broker.create_topic("now", 2)
     write(broker, "now", [b"1", b"2"])
@@ -286,7 +309,15 @@ def test_silence_is_broken_by_comments_and_by_nothing_else() -> None:
     request = Request(
         Session("", 0, "peer:1"),
         {"topic": "quiet"},
-        {"from": "end", "partition": None, "decode": "text", "max_events": None, "wait_ms": None},
+        {
+            "from": "end",
+            "partition": None,
+            "decode": "text",
+            "max_events": None,
+            "wait_ms": None,
+            "max_field_bytes": None,
+            "max_rate": None,
+        },
         {},
         None,
     )

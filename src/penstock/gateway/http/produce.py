@@ -29,6 +29,9 @@ RECORDS_MAX = 10_000
 
 HEADERS_MAX = 1_000
 
+TIMESTAMP_MAX = 10**15 - 1
+"""The year 33,658, the last that times in parameters can name."""
+
 _encode = Encoder().encode
 
 
@@ -96,6 +99,13 @@ class ProduceRecord(Struct, forbid_unknown_fields=True):
         | None,
         Meta(description="A list of headers, or an object from key to value."),
     ] = None
+    timestamp: Annotated[
+        Annotated[int, Meta(ge=0, le=TIMESTAMP_MAX)] | None,
+        Meta(
+            description="Milliseconds since 1970. By default the time of the call. "
+            "A topic with LogAppendTime replaces it."
+        ),
+    ] = None
 
 
 class RecordMetadata(Struct):
@@ -149,6 +159,7 @@ def produce(gateway: "Gateway", request: Request) -> Promise[Answer]:
             headers=_headers(body) if body.headers else (),
             partition=body.partition,
             idempotency_key=body.idempotency_key,
+            timestamp=body.timestamp,
         ).then(written, failed)
         return answer
 
@@ -157,11 +168,19 @@ def produce(gateway: "Gateway", request: Request) -> Promise[Answer]:
         if first_error is not None and all(each.error is not None for each in results):
             answer.resolve(error_response(topic_error(first_error, body[0].topic)))
             return
-        rows = [_row(each.topic, result) for each, result in zip(body, results, strict=True)]
+        rows = [produce_result(each.topic, result) for each, result in zip(body, results, strict=True)]
         answer.resolve(Response(200, _encode(rows)))
 
     records = [
-        NewRecord(each.topic, each.key, each.value, _headers(each), each.partition, each.idempotency_key)
+        NewRecord(
+            each.topic,
+            each.key,
+            each.value,
+            _headers(each),
+            each.partition,
+            each.idempotency_key,
+            each.timestamp,
+        )
         for each in body
     ]
     gateway.producer.produce_all(request.session, records).then(produced)
@@ -176,7 +195,8 @@ def _headers(record: ProduceRecord) -> Headers:
     return [(each.key, each.value) for each in record.headers]
 
 
-def _row(topic: str, result: RecordResult) -> ProduceResult:
+def produce_result(topic: str, result: RecordResult) -> ProduceResult:
+    """The result of one record of several, for the response."""
     if result.error is not None:
         return ProduceResult(topic, error=ErrorInfo(result.error.code.name.lower(), str(result.error)))
     return ProduceResult(topic, result.partition, result.offset)

@@ -3,6 +3,8 @@
     /topics/{topic}/records                              all partitions, one after the other
     /topics/{topic}/partitions/{partition}/records       one of them
 
+With `order` the partitions of a topic are merged by timestamp (`merged_reading`).
+
 The format is chosen with `Accept`, with `format`, or by the suffix of the path (`records.parquet`): pandas, Polars and
 DuckDB take a URL and set no headers. Only committed records are returned.
 
@@ -17,13 +19,13 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset
 from penstock.base.steps import Steps, next_tick
-from penstock.gateway.exports.job import ARROW_FILE, ARROW_STREAM, COLUMNS, PARQUET, ExportSpec
+from penstock.gateway.exports.job import COLUMNS, ExportSpec
 from penstock.gateway.http.protocol.messages import (
     JSON,
     Answer,
+    HttpError,
     Out,
     Query,
     Request,
@@ -33,44 +35,53 @@ from penstock.gateway.http.protocol.messages import (
     json,
 )
 from penstock.gateway.http.protocol.negotiation import preferred, requested_part, whole_or_part
-from penstock.gateway.http.protocol.parameters import MOMENT, parse_moment, partition_in, topic_in
+from penstock.gateway.http.protocol.parameters import partition_in, topic_in
+from penstock.gateway.http.record_queries import (
+    CONTENT_TYPES,
+    CSV,
+    FILE_BYTES,
+    FILE_BYTES_MAX,
+    FORMAT,
+    FORMATS,
+    LIMITS,
+    NDJSON,
+    NEWEST,
+    OFFSETS,
+    ORDER,
+    PAGE_BYTES,
+    PAGE_BYTES_MAX,
+    PAGE_RECORDS,
+    PAGE_RECORDS_MAX,
+    SELECTION,
+    START,
+    TIMES,
+    RecordQuery,
+    from_start,
+    offset_spans,
+    parse_start,
+    partition_numbers,
+    record_query,
+    within,
+)
 from penstock.gateway.peer_rpc.messages import DeleteRecords
 from penstock.gateway.peer_rpc.retry import retry_while_moving
 from penstock.gateway.peer_rpc.routed_partition import RoutedPartition, RoutedWalk, find_partition
 from penstock.gateway.peer_rpc.service import delete_records
 from penstock.gateway.shared.access import TOPIC, Need, Rule
 from penstock.gateway.shared.fair_queue import FairQueue
-from penstock.gateway.shared.ranges import OffsetRange, RangeQuery, resolve
-from penstock.gateway.shared.record_json import DECODINGS, JsonRecord, show, show_some
+from penstock.gateway.shared.merged_reading import PARTITIONS_MAX, ReadLimits, read_merged
+from penstock.gateway.shared.ranges import OffsetRange, resolve
+from penstock.gateway.shared.reading import RECORDS_A_SLICE
+from penstock.gateway.shared.record_csv import csv_line, csv_lines
+from penstock.gateway.shared.record_json import FIELDS, JsonRecord, show, show_cut, show_some
 from penstock.handlers.support.context import Context
 from penstock.metadata.acls import Operation
+from penstock.metadata.image import Topic
 from penstock.records import Record
-
-NDJSON: Final = "application/x-ndjson"
-
-FORMATS: Final = {
-    "json": JSON,
-    "ndjson": NDJSON,
-    "arrow": ARROW_STREAM,
-    "feather": ARROW_FILE,
-    "parquet": PARQUET,
-}
-"""By their names in `format`, and behind the dot of a path."""
-
-CONTENT_TYPES: Final = tuple(FORMATS.values())
+from penstock.search.query import FIELD_BYTES
 
 SPANS_A_TICK: Final = 100
 """Partitions whose aborted transactions are looked up in one tick."""
-
-PAGE_RECORDS: Final = 1_000
-PAGE_RECORDS_MAX: Final = 10_000
-PAGE_BYTES: Final = 4 << 20
-PAGE_BYTES_MAX: Final = 16 << 20
-"""A page of JSON is made in memory, and a third larger than its keys and values."""
-
-FILE_BYTES: Final = 1 << 28
-FILE_BYTES_MAX: Final = 1 << 31
-"""Of the columns of a file; it lies on disk, compressed if it is Parquet."""
 
 RECORD_COST: Final = 64
 """Bytes that a record counts beside its key and value."""
@@ -91,45 +102,21 @@ class PartitionRecords(msgspec.Struct):
 
 
 class TopicRecords(msgspec.Struct):
-    """A page of records of a topic, by partition and offset."""
+    """A page of records of a topic, by partition and offset, or in the requested order."""
 
     topic: str
     records: list[JsonRecord]
     next: str | None
-    """The `start` of the next page; null on the last page."""
+    """The `start` of the next page; null on the last page. A page may have few records, or none, before the last."""
 
 
 # -- which records ---------------------------------------------------------------------------------------------
 
 
-class RecordQuery(NamedTuple):
-    """What the parameters say."""
-
-    ends: RangeQuery
-    limit: int | None
-    bytes_max: int | None
-    decoding: str
-    columns: tuple[str, ...] | None
-    """None for what the form has."""
-
-
-def _record_query(request: Request) -> RecordQuery:
-    query = request.query
-    since, before = query["from"], query["to"]
-    ends = RangeQuery(
-        query.get("offset"),
-        query.get("until"),
-        None if since is None else parse_moment("from", since),
-        None if before is None else parse_moment("to", before),
-        query["from_end"],
-    )
-    return RecordQuery(ends, query["limit"], query["max_bytes"], query["decode"], query["columns"])
-
-
 def _of_partition(gateway: Any, request: Request, content_type: str) -> Steps[Answer]:
     context: Context = gateway.context
     partition = partition_in(context, request)
-    asked = _record_query(request)
+    asked = record_query(request)
     ranges = yield from resolve(context, [partition], asked.ends)
     if content_type == JSON:
         page = yield from _page(context, gateway.fair_queue, ranges, asked)
@@ -145,12 +132,20 @@ def _of_partition(gateway: Any, request: Request, content_type: str) -> Steps[An
 def _of_topic(gateway: Any, request: Request, content_type: str) -> Steps[Answer]:
     context: Context = gateway.context
     topic = topic_in(context, request)
-    asked = _record_query(request)
-    start = _start(request.query["start"])
-    partitions = [find_partition(context, topic.name, number) for number in sorted(topic.partitions)]
+    asked = record_query(request, must_exist=False)
+    order, start = request.query.get("order"), request.query["start"]
+    spans = offset_spans(request.query["ranges"])
+    numbers = partition_numbers(topic, request.query["partitions"], spans)
+    if order is not None:
+        _check_order(topic, numbers, content_type)
+    partitions = [find_partition(context, topic.name, number) for number in numbers]
     ranges = yield from resolve(context, partitions, asked.ends)
+    if spans:
+        ranges = [within(each, *spans[each.partition.number]) for each in ranges]
+    if order is not None:
+        return (yield from _merged(gateway, topic, ranges, asked, start, order))
     if start is not None:
-        ranges = _from_start(ranges, *start)
+        ranges = from_start(ranges, *parse_start(start))
     if content_type == JSON:
         page = yield from _page(context, gateway.fair_queue, ranges, asked)
         following = None if page.next is None else f"{page.next[0]}:{page.next[1]}"
@@ -158,26 +153,58 @@ def _of_topic(gateway: Any, request: Request, content_type: str) -> Steps[Answer
     return (yield from _other_forms(gateway, request, content_type, ranges, asked))
 
 
-def _start(text: str | None) -> tuple[int, Offset] | None:
-    if text is None:
-        return None
-    partition, _, offset = text.partition(":")
-    return int(partition), int(offset)
+def _check_order(topic: Topic, numbers: Sequence[int], content_type: str) -> None:
+    if content_type != JSON:
+        raise HttpError(
+            400,
+            "bad_parameter",
+            f"order is only for pages of {JSON}; lines and files have one partition after the other. "
+            "Read what a page shows as a file with the parameter ranges.",
+        )
+    if len(numbers) > PARTITIONS_MAX:
+        raise HttpError(
+            409,
+            "too_many_partitions",
+            f"topic {topic.name!r} has {len(numbers)} partitions; at most {PARTITIONS_MAX} are merged. "
+            "Choose some with the parameter partitions.",
+        )
 
 
-def _from_start(ranges: list[OffsetRange], number: int, offset: Offset) -> list[OffsetRange]:
-    """The ranges from an offset of a partition on."""
-    left = [each for each in ranges if each.partition.number >= number]
-    if left and left[0].partition.number == number:
-        first = left[0]
-        if offset < first.partition.log_start:
-            raise KafkaError(
-                f"start is {offset}, and {first.partition.name} begins at {first.partition.log_start}",
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-            )
-        start = max(first.start, offset)
-        left[0] = OffsetRange(first.partition, start, max(start, first.stop))
-    return left
+def _merged(
+    gateway: Any, topic: Topic, ranges: list[OffsetRange], asked: RecordQuery, start: str | None, order: str
+) -> Steps[Answer]:
+    """A page in the order of timestamps."""
+    newest_first = order == NEWEST
+    if start is not None:
+        left = dict(parse_start(each) for each in start.split(","))
+        ranges = [
+            within(each, 0, left[each.partition.number])
+            if newest_first
+            else within(each, left[each.partition.number], each.stop)
+            for each in ranges
+            if each.partition.number in left
+        ]
+    limits = ReadLimits(
+        min(asked.limit or PAGE_RECORDS, PAGE_RECORDS_MAX),
+        min(asked.bytes_max or PAGE_BYTES, PAGE_BYTES_MAX),
+        asked.field_bytes_max or FIELD_BYTES,
+    )
+    page = yield from read_merged(
+        gateway.context, gateway.fair_queue, ranges, limits, newest_first=newest_first
+    )
+    rows: list[JsonRecord] = []
+    for count, (number, each) in enumerate(page.records, 1):
+        [row] = show(number, [each.record], asked.decoding)
+        row.cut = each.cut
+        rows.append(row)
+        if count % RECORDS_A_SLICE == 0:
+            yield gateway.fair_queue.next()
+    if asked.columns is not None:
+        show_some(topic.name, rows, asked.columns)
+    following = None
+    if page.next is not None:
+        following = ",".join(f"{number}:{offset}" for number, offset in page.next.items())
+    return json(TopicRecords(topic.name, rows, following))
 
 
 # -- JSON ------------------------------------------------------------------------------------------------------
@@ -190,7 +217,10 @@ class Page(NamedTuple):
 
 
 def _shown(partition: RoutedPartition, records: list[Record], asked: RecordQuery) -> list[JsonRecord]:
-    shown = show(partition.number, records, asked.decoding)
+    if asked.field_bytes_max is None:
+        shown = show(partition.number, records, asked.decoding)
+    else:
+        shown = show_cut(partition.number, records, asked.decoding, asked.field_bytes_max)
     if asked.columns is not None:
         show_some(partition.topic, shown, asked.columns)
     return shown
@@ -233,14 +263,30 @@ def _page(
 def _other_forms(
     gateway: Any, request: Request, content_type: str, ranges: Sequence[OffsetRange], asked: RecordQuery
 ) -> Steps[Answer]:
-    if content_type == NDJSON:
-        return Stream(partial(_lines, gateway.context, gateway.fair_queue, ranges, asked), NDJSON)
+    if content_type in (NDJSON, CSV):
+        lines = partial(
+            _lines, gateway.context, gateway.fair_queue, ranges, asked, is_csv=content_type == CSV
+        )
+        return Stream(lines, content_type)
+    if asked.field_bytes_max is not None:
+        raise HttpError(
+            400, "bad_parameter", "max_field_bytes is only for JSON and CSV; files have whole keys and values"
+        )
     return (yield from _file(gateway, request, content_type, ranges, asked))
 
 
 def _lines(
-    context: Context, fair_queue: FairQueue, ranges: Sequence[OffsetRange], asked: RecordQuery, out: Out
+    context: Context,
+    fair_queue: FairQueue,
+    ranges: Sequence[OffsetRange],
+    asked: RecordQuery,
+    out: Out,
+    *,
+    is_csv: bool,
 ) -> Steps[None]:
+    fields = asked.columns or FIELDS[1:]
+    if is_csv:
+        out.write(csv_line(fields))
     left = asked.limit if asked.limit is not None else 1 << 62
     bytes_left = asked.bytes_max if asked.bytes_max is not None else 1 << 62
     for each in ranges:
@@ -252,11 +298,12 @@ def _lines(
                 yield from walk.prepare()
                 records = walk.some(left)
                 if records:
-                    lines = _encode_lines(_shown(each.partition, records, asked))
+                    shown = _shown(each.partition, records, asked)
+                    lines = csv_lines(shown, fields) if is_csv else _encode_lines(shown)
                     left -= len(records)
                     bytes_left -= len(lines)
                     out.write(lines)
-                    del lines
+                    del lines, shown
                 del records  # which may be views of a whole batch, while it waits for the client
         finally:
             slot.close()
@@ -329,79 +376,6 @@ def _delete(gateway: Any, request: Request) -> Steps[Response]:
 
 # -- routes ----------------------------------------------------------------------------------------------------
 
-_TEXT_MAX = 64
-_START_PATTERN = "^[0-9]{1,10}:[0-9]{1,18}$"
-
-_TIMES = (
-    Query(
-        "from",
-        str,
-        "Begin at the first record with this timestamp or a later one: ISO 8601, or milliseconds since 1970.",
-        max=_TEXT_MAX,
-        pattern=MOMENT,
-    ),
-    Query(
-        "to",
-        str,
-        "End before the first record with this timestamp or a later one.",
-        max=_TEXT_MAX,
-        pattern=MOMENT,
-    ),
-    Query("from_end", int, "Only this many offsets at the end of the range.", min=0, max=2**62),
-)
-_LIMITS = (
-    Query(
-        "limit",
-        int,
-        f"Maximum number of records. A page of JSON has {PAGE_RECORDS:,} by default and never more than "
-        f"{PAGE_RECORDS_MAX:,}, and names the start of the next page. Other formats have all records by default.",
-        min=1,
-        max=2**62,
-    ),
-    Query(
-        "max_bytes",
-        int,
-        "Approximate maximum size in bytes. "
-        f"JSON: {PAGE_BYTES >> 20} MiB by default, at most {PAGE_BYTES_MAX >> 20} MiB. "
-        f"Arrow and Parquet (uncompressed): {FILE_BYTES >> 20} MiB by default, at most {FILE_BYTES_MAX >> 30} GiB.",
-        min=1,
-        max=2**62,
-    ),
-    Query(
-        "decode",
-        str,
-        "How keys and values are shown: as base64, as text, or values as JSON and keys as text. In Arrow and Parquet "
-        "both text and json make string columns.",
-        default="base64",
-        one_of=DECODINGS,
-    ),
-    Query(
-        "columns",
-        list[str],
-        "Fields of each record, or columns of the file. All by default, in JSON without topic.",
-        max=len(COLUMNS),
-        one_of=COLUMNS,
-        is_unique=True,
-    ),
-)
-_FORMAT = Query(
-    "format",
-    str,
-    "The format of the response. Takes precedence over the Accept header.",
-    one_of=tuple(FORMATS),
-)
-_OFFSETS = (
-    Query("offset", int, "The first offset.", min=0),
-    Query("until", int, "End before this offset.", min=0),
-)
-_START = Query(
-    "start",
-    str,
-    "Where to continue, as `next` of the last page has it: partition and offset, such as 1:250.",
-    max=_TEXT_MAX,
-    pattern=_START_PATTERN,
-)
-
 _TOPIC = "/topics/{topic}/records"
 _PARTITION = "/topics/{topic}/partitions/{partition}/records"
 
@@ -426,6 +400,7 @@ _READ_TOPIC = Rule((Need(Operation.READ, TOPIC, "topic"),))
 _ERRORS = (404, 409, 410, 412, 416, 501)
 _WORDS = {
     "ndjson": "newline-delimited JSON",
+    "csv": "CSV",
     "arrow": "an Arrow IPC stream",
     "feather": "an Arrow IPC file (Feather)",
     "parquet": "a Parquet file",
@@ -438,7 +413,7 @@ ROUTES = (
         _negotiated(_of_partition),
         "records",
         "Read committed records of a partition, by offset or by time.",
-        query=(*_OFFSETS, *_TIMES, *_LIMITS, _FORMAT),
+        query=(*OFFSETS, *TIMES, *LIMITS, FORMAT),
         answer=PartitionRecords,
         errors=_ERRORS,
         content_types=CONTENT_TYPES,
@@ -449,8 +424,8 @@ ROUTES = (
         _TOPIC,
         _negotiated(_of_topic),
         "records",
-        "Read committed records of all partitions of a topic, one partition after the other.",
-        query=(_START, *_TIMES, *_LIMITS, _FORMAT),
+        "Read committed records of a topic: one partition after the other, or merged by timestamp.",
+        query=(START, *SELECTION, ORDER, *TIMES, *LIMITS, FORMAT),
         answer=TopicRecords,
         errors=_ERRORS,
         content_types=CONTENT_TYPES,
@@ -463,12 +438,15 @@ ROUTES = (
             _named(of, content_type),
             "records",
             f"The records as {_WORDS[suffix]}, for tools that take a URL.",
-            query=(*extra, *_TIMES, *_LIMITS),
+            query=(*extra, *TIMES, *LIMITS),
             errors=_ERRORS,
             content_types=(content_type,),
             rule=_READ_TOPIC,
         )
-        for path, of, extra in ((_PARTITION, _of_partition, _OFFSETS), (_TOPIC, _of_topic, (_START,)))
+        for path, of, extra in (
+            (_PARTITION, _of_partition, OFFSETS),
+            (_TOPIC, _of_topic, (START, *SELECTION, ORDER)),
+        )
         for suffix, content_type in FORMATS.items()
         if content_type != JSON
     ),

@@ -16,7 +16,7 @@ from penstock.base.steps import Steps
 from penstock.gateway.http.protocol.messages import Answer, HttpError, Query, Request, Routes, Stream
 from penstock.gateway.http.protocol.negotiation import preferred
 from penstock.gateway.http.protocol.parameters import MOMENT, PARTITION_MAX, parse_moment, topic_in
-from penstock.gateway.http.records import NDJSON
+from penstock.gateway.http.record_queries import NDJSON
 from penstock.gateway.http.tail import EVENTS
 from penstock.gateway.search.stream import SearchLimits, SearchStream, encode_event, encode_line
 from penstock.gateway.shared.access import TOPIC, Need, Rule

@@ -8,6 +8,10 @@ stream continues after it: no record is missed or repeated. A comment every 15 s
 connection. An event `end` follows when the topic is deleted, or the requested number of records is sent. When the node
 stops, the stream ends without it, and the client reconnects. Partitions that are added to the topic are read from
 their start.
+
+With `max_rate` the stream never falls behind: at the end of each quarter of a second that had more records, it
+continues with the newest, and an event `skipped` has the number of offsets that were left out. They are not read, so a
+page that shows a busy topic costs the node little.
 """
 
 from collections.abc import Sequence
@@ -17,18 +21,19 @@ import msgspec
 
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset, Uuid
-from penstock.base.steps import Steps
+from penstock.base.steps import Steps, sleep
 from penstock.gateway.http.protocol.messages import Answer, HttpError, Out, Query, Request, Routes, Stream
 from penstock.gateway.http.protocol.parameters import PARTITION_MAX, topic_in
 from penstock.gateway.peer_rpc.retry import is_alone
 from penstock.gateway.peer_rpc.routed_partition import RoutedPartition, find_partition, look_up_bounds
 from penstock.gateway.shared.access import TOPIC, Need, Rule
-from penstock.gateway.shared.fair_queue import FairQueue
-from penstock.gateway.shared.record_json import DECODINGS, show
+from penstock.gateway.shared.fair_queue import FairQueue, StreamSlot
+from penstock.gateway.shared.record_json import DECODINGS, show, show_cut
 from penstock.gateway.shared.tail_reader import TailReader
 from penstock.handlers.support.context import Context
 from penstock.metadata.acls import Operation
 from penstock.records import Record
+from penstock.search.query import FIELD_BYTES_MAX
 
 EVENTS: Final = "text/event-stream"
 
@@ -42,6 +47,10 @@ PARTITIONS_MAX: Final = 256
 """Partitions of one stream: the id of each event names them all."""
 
 WAIT_MS_MAX: Final = 86_400_000
+
+RATE_WINDOW_MS: Final = 250
+RATE_MAX: Final = 10_000
+"""Bounds of `max_rate`, and the time in which it is kept."""
 
 EARLIEST: Final = ("earliest", "beginning")
 LATEST: Final = ("latest", "end")
@@ -89,6 +98,22 @@ ROUTES = Routes("records")
             min=0,
             max=WAIT_MS_MAX,
         ),
+        Query(
+            "max_field_bytes",
+            int,
+            "Show at most this much of each key and value, and of all headers of a record; `cut` has the lengths of "
+            "what is longer.",
+            min=1,
+            max=FIELD_BYTES_MAX,
+        ),
+        Query(
+            "max_rate",
+            int,
+            "Send about this many records a second. Of more, the newest are sent, and an event `skipped` counts the "
+            "offsets left out. By default all are sent, however long that takes.",
+            min=4,
+            max=RATE_MAX,
+        ),
     ),
     errors=(404, 409),
     content_types=(EVENTS,),
@@ -126,6 +151,8 @@ def _stream(gateway: Any, request: Request, topic_id: Uuid, partitions: Sequence
     tail.takes_new = request.query["partition"] is None
     tail.events_left = request.query["max_events"]
     tail.wait_ms = request.query["wait_ms"]
+    tail.field_bytes_max = request.query["max_field_bytes"]
+    tail.rate_max = request.query["max_rate"]
     return Stream(tail.events, EVENTS, headers=(("Cache-Control", "no-store"), ("X-Accel-Buffering", "no")))
 
 
@@ -200,6 +227,16 @@ class Tail:
         """Records that are still to be sent; None for no limit."""
         self.wait_ms: int | None = None
         """How long to wait for a record before the stream ends; None for no limit."""
+        self.field_bytes_max: int | None = None
+        """Longer keys, values and headers are cut."""
+        self.rate_max: int | None = None
+        """Records a second; None for no limit."""
+        self._window_ns = 0
+        """When the current window of `rate_max` began."""
+        self._window_left = 0
+        """Records that may still be sent in it."""
+        self._skipped = 0
+        """Offsets that were left out since the last event `skipped`."""
         self._ids = {number: b"%d:%d" % (number, offset - 1) for number, offset in positions.items()}
         """By partition: the last sent offset, in the form of event ids."""
 
@@ -213,6 +250,8 @@ class Tail:
             # The first id is the start: a client that reconnects before the first record misses none.
             out.write(b"retry: %d\nid: %s\n\n" % (RETRY_MS, self._id))
             while not reader.is_over and not why:
+                if self.rate_max is not None and reader.may_have_more:
+                    yield from self._keep_rate(reader, slot, out)
                 if reader.may_have_more:
                     yield from slot.wait()
                     if reader.is_over:
@@ -239,6 +278,26 @@ class Tail:
         finally:
             slot.close()
             reader.close()
+
+    def _keep_rate(self, reader: TailReader, slot: StreamSlot, out: Out) -> Steps[None]:
+        """Begin a new window if the last one is over. If its records were sent sooner, wait for its end, and continue
+        with the newest."""
+        assert self.rate_max is not None
+        world, length_ns = self._context.world, RATE_WINDOW_MS * 1_000_000
+        passed_ns = world.clock_ns() - self._window_ns
+        if passed_ns < length_ns:
+            if self._window_left > 0:
+                return
+            slot.pause()
+            yield sleep(world, (length_ns - passed_ns) / 1e6)
+        self._window_ns = world.clock_ns()
+        self._window_left = self.rate_max * RATE_WINDOW_MS // 1000
+        self._skipped += reader.skip_to_last(self._window_left)
+        for number, offset in reader.positions.items():
+            self._ids[number] = b"%d:%d" % (number, offset - 1)
+        if self._skipped:
+            out.write(b'event: skipped\nid: %s\ndata: {"offsets":%d}\n\n' % (self._id, self._skipped))
+            self._skipped = 0
 
     def _find_new(self, reader: TailReader) -> bool:
         """Follow what the topic was given; whether there was anything."""
@@ -270,7 +329,18 @@ class Tail:
         if self.events_left is not None:
             records = records[: self.events_left]
             self.events_left -= len(records)
-        for record, shown in zip(records, show(number, records, self._decoding), strict=True):
+        if self.rate_max is not None:
+            sent = records[: self._window_left]
+            self._window_left -= len(sent)
+            if len(sent) < len(records):
+                self._skipped += len(records) - len(sent)
+                self._ids[number] = b"%d:%d" % (number, records[-1].offset)
+                records = sent
+        if self.field_bytes_max is None:
+            rows = show(number, records, self._decoding)
+        else:
+            rows = show_cut(number, records, self._decoding, self.field_bytes_max)
+        for record, shown in zip(records, rows, strict=True):
             self._ids[number] = b"%d:%d" % (number, record.offset)
             parts.append(b"id: %s\ndata: %s\n\n" % (self._id, _encode(shown)))
         return b"".join(parts)

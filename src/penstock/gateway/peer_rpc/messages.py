@@ -50,6 +50,8 @@ class RecordToWrite(_Message, frozen=True):
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...] = ()
     idempotency_key: str | None = None
+    timestamp: TimestampMs | None = None
+    """None for the time at which the leader writes it."""
 
 
 class Write(_Message, frozen=True):
@@ -135,6 +137,15 @@ class GetLagTimes(_Message, frozen=True):
 
 LagTimes: TypeAlias = list[float | None]
 """Seconds; 0 if there is no such record, None if that is not known."""
+
+
+class GetOffsetBack(_Message, frozen=True):
+    """Go back from an offset of a partition that the receiver leads, by bytes of its log."""
+
+    topic_id: Uuid
+    partition: int
+    stop: Offset
+    size_bytes: int
 
 
 class View(_Message, frozen=True):
@@ -254,6 +265,7 @@ CALLS: Final[Mapping[str, _Call]] = {
     "FindKeys": _Call(FindKeys, KeyPlaces),
     "Look": _Call(GetBounds, list[BoundsResult]),
     "LagTimes": _Call(GetLagTimes, LagTimes),
+    "OffsetBack": _Call(GetOffsetBack, int),
     "View": _Call(View, list[PartitionView]),
     "Shorten": _Call(DeleteRecords, int),
     "PlanSearch": _Call(PlanSearch, list[PartitionPlan]),

@@ -20,7 +20,7 @@ from penstock.base.steps import Steps
 from penstock.base.world import Timer
 from penstock.client.decoding import decode, shown_batches
 from penstock.gateway.peer_rpc.client import ConnectionNames, peer_rpc_of
-from penstock.gateway.peer_rpc.messages import Bounds, BoundsResult, GetBounds
+from penstock.gateway.peer_rpc.messages import Bounds, BoundsResult, GetBounds, GetOffsetBack
 from penstock.gateway.peer_rpc.remote_watch import Fetched, fetch_request, fetched
 from penstock.gateway.peer_rpc.retry import is_alone, retry_while_moving
 from penstock.gateway.peer_rpc.service import bounds_of
@@ -183,6 +183,19 @@ class RoutedPartition:
         if len(decoded.records) > records_max:
             return Portion(decoded.records[:records_max], decoded.records[records_max].offset)
         return Portion(decoded.records, decoded.next_offset)
+
+    def offset_back(self, stop: Offset, size_bytes: int) -> Steps[Offset]:
+        """An offset below `stop` with about `size_bytes` of batches between them, or one batch."""
+
+        def attempt() -> Steps[Offset]:
+            here = self.here
+            if here is not None:
+                return here.log.reader.offset_back(stop, size_bytes)
+            asked = GetOffsetBack(self.topic_id, self.number, stop, size_bytes)
+            found: Offset = yield peer_rpc_of(self._context).send(self.leader, asked)
+            return found
+
+        return (yield from retry_while_moving(self._context, attempt))
 
     # -- waiting for more ------------------------------------------------------------------------------
 

@@ -37,6 +37,7 @@ class PeerService:
             messages.FindKeys: self._find_keys,
             messages.GetBounds: self._get_bounds,
             messages.GetLagTimes: self._get_lag_times,
+            messages.GetOffsetBack: self._get_offset_back,
             messages.View: self._view,
             messages.DeleteRecords: self._delete_records,
             messages.PlanSearch: self._plan_search,
@@ -86,7 +87,15 @@ class PeerService:
                 f"this broker does not know topic {asked.topic!r} yet", ErrorCode.UNKNOWN_TOPIC_ID
             )
         records = [
-            NewRecord(asked.topic, each.key, each.value, each.headers, each.partition, each.idempotency_key)
+            NewRecord(
+                asked.topic,
+                each.key,
+                each.value,
+                each.headers,
+                each.partition,
+                each.idempotency_key,
+                each.timestamp,
+            )
             for each in asked.lines
         ]
         results: list[RecordResult] = yield self._gateway.producer.write_passed_on(session, records)
@@ -134,6 +143,11 @@ class PeerService:
 
     def _get_lag_times(self, _: Session, asked: messages.GetLagTimes) -> Steps[messages.LagTimes]:
         return (yield from lag_times(self._context, asked.offsets))
+
+    def _get_offset_back(self, _: Session, asked: messages.GetOffsetBack) -> Steps[int]:
+        partition = self._context.replicas.find(asked.topic_id, asked.partition)
+        return partition.log.reader.offset_back(asked.stop, asked.size_bytes)
+        yield  # makes this a generator; it never waits
 
     def _view(self, session: Session, asked: messages.View) -> Steps[list[PartitionView]]:
         wanted = ViewLimits(asked.segments_max, asked.entries_max)

@@ -25,6 +25,8 @@ class NewRecord(NamedTuple):
     headers: Headers = ()
     partition: int | None = None
     idempotency_key: str | None = None
+    timestamp: TimestampMs | None = None
+    """None for the time at which it is written."""
 
 
 class RecordResult(NamedTuple):
@@ -48,6 +50,12 @@ def check_key(partition: Partition, key: bytes | None) -> None:
             f"the record has no key, and topic {partition.topic!r} is compacted",
             ErrorCode.INVALID_RECORD,
         )
+
+
+def check_timestamp(partition: Partition, timestamp: TimestampMs | None, now_ms: TimestampMs) -> None:
+    why = None if timestamp is None else partition.log.timestamp_fault(timestamp, now_ms)
+    if why is not None:
+        raise KafkaError(f"the timestamp {why}", ErrorCode.INVALID_TIMESTAMP)
 
 
 def check_not_internal(topic: str, audit_topic: str = "") -> None:

@@ -113,6 +113,8 @@ class BatchRecord(NamedTuple):
     headers: Headers
     claim: Claim | None
     """The claim on its idempotency key."""
+    timestamp: TimestampMs | None = None
+    """None for the time of the call."""
 
 
 class ProduceBatch:
@@ -142,7 +144,9 @@ class ProduceBatch:
         return HEADER_BYTES + self._builder.records_bytes + size <= self._bytes_max
 
     def add(self, member: BatchRecord) -> None:
-        self._builder.append(member.key, member.value, self.deadline_ms - WAIT_MS_MAX, member.headers)
+        now_ms = self.deadline_ms - WAIT_MS_MAX
+        timestamp = now_ms if member.timestamp is None else member.timestamp
+        self._builder.append(member.key, member.value, timestamp, member.headers)
         self._members.append(member)
 
     def write(self, partition: Partition) -> None:

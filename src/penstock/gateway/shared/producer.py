@@ -38,6 +38,7 @@ from penstock.gateway.shared.new_records import (
     check_headers,
     check_key,
     check_not_internal,
+    check_timestamp,
     checked_idempotency_key,
     record_bytes_max,
 )
@@ -106,6 +107,7 @@ class Producer:
         headers: Headers = (),
         partition: int | None = None,
         idempotency_key: str | None = None,
+        timestamp: TimestampMs | None = None,
     ) -> Promise[RecordPosition]:
         """Write a record; create its topic if necessary. Resolved with its position once it is durable."""
         context = self._context
@@ -120,8 +122,9 @@ class Producer:
                     if led is not None:
                         check_key(led, key)
                         now_ms = context.world.now_ms()
+                        check_timestamp(led, timestamp, now_ms)
                         builder = BatchBuilder()
-                        builder.append(key, value, now_ms, headers)
+                        builder.append(key, value, now_ms if timestamp is None else timestamp, headers)
                         return _write_one(context, led, builder)
                 except KafkaError as error:
                     rejected: Promise[RecordPosition] = Promise()
@@ -136,7 +139,7 @@ class Producer:
             else:
                 one.fail(error)
 
-        record = NewRecord(topic, key, value, headers, partition, idempotency_key)
+        record = NewRecord(topic, key, value, headers, partition, idempotency_key, timestamp)
         self.produce_all(session, [record]).then(produced)
         return one
 
@@ -340,6 +343,7 @@ class Producer:
             away.setdefault((topic.id, number), []).append(at)
             return
         check_key(partition, record.key)
+        check_timestamp(partition, record.timestamp, now_ms)
         claim: Claim | None = None
         if key is not None:
             claim = self._claim(topic, partition, digest)
@@ -350,7 +354,7 @@ class Producer:
             if batch is not None:
                 batch.write(partition)
             batch = batches[partition] = ProduceBatch(call, partition.log.settings.max_message_bytes, now_ms)
-        batch.add(BatchRecord(at, record.key, record.value, headers, claim))
+        batch.add(BatchRecord(at, record.key, record.value, headers, claim, record.timestamp))
 
     def _claim(self, topic: Topic, partition: Partition, digest: bytes) -> Claim:
         keys = self.keys.ready(topic)
@@ -391,7 +395,9 @@ class Producer:
                 )
             return
         records = tuple(
-            RecordToWrite(number, each.key, each.value, tuple(each.headers), each.idempotency_key)
+            RecordToWrite(
+                number, each.key, each.value, tuple(each.headers), each.idempotency_key, each.timestamp
+            )
             for each in (call.records[at] for at in indexes)
         )
 

@@ -31,6 +31,8 @@ class RangeQuery(NamedTuple):
     before_ms: TimestampMs | None = None
     from_end: int | None = None
     """Number of offsets at the end of the range."""
+    must_exist: bool = True
+    """Whether an `offset` outside of the log is an error. Otherwise the range begins at the log's start or end."""
 
 
 class OffsetRange(NamedTuple):
@@ -77,12 +79,12 @@ def _range(partition: RoutedPartition, bounds: Bounds, ends: RangeQuery) -> Offs
     if before is not None:
         stop = min(stop, before)
     if ends.offset is not None:
-        if not first <= ends.offset <= visible:
+        if ends.must_exist and not first <= ends.offset <= visible:
             raise KafkaError(
                 f"offset {ends.offset} is out of range: {partition.name} has offsets {first} to {visible}",
                 ErrorCode.OFFSET_OUT_OF_RANGE,
             )
-        start = ends.offset
+        start = min(max(ends.offset, first), visible)
     if since is not None:
         start = max(start, since)
     if ends.from_end is not None:

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from penstock.records import Record
+from penstock.records.cutting import cut_record
 
 DECODINGS: Final = ("base64", "text", "json")
 FIELDS: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
@@ -38,6 +39,9 @@ class JsonRecord(msgspec.Struct, omit_defaults=True):
     """Left out if there are none."""
     topic: str | UnsetType = UNSET
     """Only if `columns` names it."""
+    cut: dict[str, int] = {}
+    """Lengths in bytes of fields (key, value, headers) of which only the beginning is shown. Left out if there are
+    none."""
 
 
 def _text(data: bytes | None) -> Any:
@@ -92,6 +96,15 @@ def show(partition: int, records: list[Record], decoding: str) -> list[JsonRecor
         )
         for each in records
     ]
+
+
+def show_cut(partition: int, records: list[Record], decoding: str, field_bytes_max: int) -> list[JsonRecord]:
+    """The same with long fields cut."""
+    cut = [cut_record(each, field_bytes_max) for each in records]
+    shown = show(partition, [each.record for each in cut], decoding)
+    for each, row in zip(cut, shown, strict=True):
+        row.cut = each.cut
+    return shown
 
 
 def show_some(topic: str, shown: list[JsonRecord], fields: Collection[str]) -> None:

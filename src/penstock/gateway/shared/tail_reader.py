@@ -108,6 +108,25 @@ class TailReader:
             self._walks[number] = walk
         return records
 
+    def skip_to_last(self, records_max: int) -> int:
+        """Leave out the oldest of what is not read, so that about `records_max` offsets are left in all partitions
+        together. Return how many offsets are left out."""
+        behind = {
+            number: each.last_stable - self.positions[number]
+            for number, each in self._partitions.items()
+            if each.last_stable > self.positions[number]
+        }
+        total = sum(behind.values())
+        if total <= records_max:
+            return 0
+        self.release()
+        skipped = 0
+        for number, count in behind.items():
+            left_out = count - max(count * records_max // total, 1)
+            self.positions[number] += left_out
+            skipped += left_out
+        return skipped
+
     def more(self, wait_ms: float) -> Promise[bool]:
         """Resolved with True when there may be more, or the reader is over; with False after `wait_ms`."""
         promise: Promise[bool] = Promise()

@@ -9,7 +9,7 @@ import msgspec
 from penstock import __version__
 from penstock.gateway.http.protocol.errors import ALWAYS, ErrorBody
 from penstock.gateway.http.protocol.messages import JSON, REASONS, Query, Route
-from penstock.gateway.http.protocol.parameters import GROUP_CHARS_MAX, PARTITION_MAX, TOPIC_NAME
+from penstock.gateway.http.protocol.parameters import GROUP_CHARS_MAX, OFFSET_MAX, PARTITION_MAX, TOPIC_NAME
 from penstock.gateway.http.protocol.routing import LISTED_MAX, bounds
 from penstock.metadata.controller.topics import NAME_LENGTH_MAX
 
@@ -39,6 +39,7 @@ PATH_PARAMETERS: dict[str, tuple[str, dict[str, Any]]] = {
     "group": ("Id of the consumer group.", {"type": "string", "minLength": 1, "maxLength": GROUP_CHARS_MAX}),
     "member": ("Id of the member.", {"type": "string", "minLength": 1, "maxLength": GROUP_CHARS_MAX}),
     "partition": ("Number of the partition.", {"type": "integer", "minimum": 0, "maximum": PARTITION_MAX}),
+    "offset": ("Offset of the record.", {"type": "integer", "minimum": 0, "maximum": OFFSET_MAX}),
 }
 """Parameters in paths, by name: a name means the same in every path."""
 

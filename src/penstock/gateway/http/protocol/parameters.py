@@ -11,7 +11,7 @@ from typing import Annotated, Final, TypeAlias
 from msgspec import Meta
 
 from penstock.base.errors import ErrorCode, KafkaError
-from penstock.base.ids import TimestampMs
+from penstock.base.ids import Offset, TimestampMs
 from penstock.gateway.http.protocol.messages import HttpError, Request
 from penstock.gateway.peer_rpc.routed_partition import RoutedPartition, find_partition
 from penstock.gateway.shared.topics import find_topic
@@ -110,6 +110,10 @@ GROUP_CHARS_MAX: Final = 4_096
 PARTITION_MAX: Final = 2**31 - 1
 _PARTITION_DIGITS_MAX: Final = 10
 
+_OFFSET_DIGITS_MAX: Final = 18
+OFFSET_MAX: Final = 10**_OFFSET_DIGITS_MAX - 1
+"""Largest offset in a path or a body."""
+
 
 def topic_in(context: Context, request: Request) -> Topic:
     """The topic in the path."""
@@ -131,6 +135,13 @@ def number_in(request: Request) -> int:
         and int(text) <= PARTITION_MAX
     ):
         raise HttpError(400, "bad_parameter", f"the partition is {text[:20]!r}, expected a number such as 0")
+    return int(text)
+
+
+def offset_in(request: Request) -> Offset:
+    text = request.path["offset"]
+    if not (text.isascii() and text.isdigit() and len(text) <= _OFFSET_DIGITS_MAX):
+        raise HttpError(400, "bad_parameter", f"the offset is {text[:20]!r}, expected a number such as 42")
     return int(text)
 
 
