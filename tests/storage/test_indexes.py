@@ -205,4 +205,4 @@ def test_the_first_entries_are_as_many_as_wanted(index: OffsetIndex | TimeIndex,
         index.write()
         index.release()
     for count in (0, 1, 19, 20, 21):
-        assert index.first(count) == entries[:count]
+        assert index.window(0, count) == entries[:count]

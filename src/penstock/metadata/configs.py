@@ -94,10 +94,13 @@ def topic_setting(
     topic: str, name: str, image: ClusterImage, broker: BrokerSettings = ANY_BROKER
 ) -> str | None:
     """Return the effective value of a topic setting, as text."""
-    setting = TOPIC_SETTINGS[name]
     own = image.config(Resource(ResourceType.TOPIC, topic)).get(name)
-    if own is not None:
-        return own
+    return inherited_setting(name, image, broker) if own is None else own
+
+
+def inherited_setting(name: str, image: ClusterImage, broker: BrokerSettings = ANY_BROKER) -> str | None:
+    """Return the value of a topic setting for topics that do not set it, as text."""
+    setting = TOPIC_SETTINGS[name]
     for synonym in broker.synonyms(setting.brokers, image):
         return _in_topic_units(setting, synonym)
     return setting.default

@@ -150,11 +150,21 @@ class _SparseIndex(Generic[Entry]):
             )
         return [self._decode(*fields) for fields in self._ENTRY.iter_unpack(data)]
 
-    def first(self, count: int) -> list[Entry]:
-        """The first entries, up to a number."""
-        entries, bytes_max = self._entries, count * self._ENTRY.size
-        data = entries[:bytes_max] if entries is not None else self._files.open(self.ref).pread(bytes_max, 0)
-        whole = len(data) // self._ENTRY.size * self._ENTRY.size
+    @property
+    def count(self) -> int:
+        """Number of entries."""
+        return self.size_bytes() // self._ENTRY.size
+
+    def window(self, first: int, count: int) -> list[Entry]:
+        """Entries from a number on, up to so many."""
+        entries, width = self._entries, self._ENTRY.size
+        start, size = first * width, count * width
+        data = (
+            entries[start : start + size]
+            if entries is not None
+            else self._files.open(self.ref).pread(size, start)
+        )
+        whole = len(data) // width * width
         return [self._decode(*fields) for fields in self._ENTRY.iter_unpack(data[:whole])]
 
     def sampled(self, count_max: int) -> list[Entry]:

@@ -140,6 +140,10 @@ class LogReader:
 
         return self._with_segments(attempt)
 
+    def look(self, attempt: Callable[[SegmentList], Result]) -> Result:
+        """Apply a function that only reads to the current segments, and again if they were replaced meanwhile."""
+        return self._with_segments(attempt)
+
     def _with_segments(self, attempt: Callable[[SegmentList], Result]) -> Result:
         """Try on the current segments, and again if they were replaced meanwhile."""
         log = self._log

@@ -12,6 +12,7 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.coordinator.groups import requests as groups
 from penstock.gateway.peer_rpc import messages
 from penstock.gateway.peer_rpc.messages import Conflict
+from penstock.gateway.shared.topic_figures import TopicFigures
 from penstock.search.query import Chunk, Match, PartitionPlan, Portion, SearchQuery, Unsearched
 
 ID = b"i" * 16
@@ -43,6 +44,11 @@ MESSAGES = [
     ),
     messages.GetLagTimes(((ID, 0, 7),)),
     messages.WriteAudit("audit", ID, 0, (b"{}", b"{}")),
+    messages.GetTopicFigures(ID),
+    messages.GetReplicas(ID, (0, 4)),
+    messages.InspectBatches(ID, 0, 7, 100),
+    messages.InspectIndexes(ID, 0, 7, 20),
+    messages.InspectLookup(ID, 0, 0, 1, 1_700_000_000_000),
 ]
 
 REPLIES: list[tuple[Any, Any]] = [
@@ -85,6 +91,21 @@ REPLIES += [
         ),
     ),
     (MESSAGES[18], [None, 1.5]),
+    (messages.GetTopicFigures(None), [TopicFigures(ID, 10, 2, None, 0.5)]),
+    (
+        messages.GetReplicas(ID, (0, 4)),
+        [
+            messages.HeldReplica(0, 5, 600, 1),
+            messages.HeldReplica(
+                4,
+                5,
+                600,
+                1,
+                messages.Bounds(0, 3, 4, 5, 600, 1),
+                (messages.FollowerState(2, -1, None),),
+            ),
+        ],
+    ),
 ]
 
 

@@ -1,12 +1,12 @@
 """Configs of topics and brokers: read, and changed incrementally."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from penstock.base.steps import Steps
-from penstock.gateway.http.protocol.messages import Request, Response, Routes, json
+from penstock.gateway.http.protocol.messages import Query, Request, Response, Routes, json
 from penstock.gateway.http.protocol.parameters import topic_in
 from penstock.gateway.http.protocol.settings_json import (
     BrokerSettingChanges,
@@ -20,11 +20,23 @@ from penstock.gateway.shared.controller_call import check, decide
 from penstock.gateway.shared.log_inspection import SOURCES
 from penstock.handlers.support.context import Context
 from penstock.metadata.acls import Operation
-from penstock.metadata.configs import Described, Source, describe
+from penstock.metadata.config_table import BROKER_SETTINGS, TOPIC_SETTINGS
+from penstock.metadata.configs import Described, Source, describe, inherited_setting
 from penstock.metadata.controller.requests import ConfigChange, ConfigOp, IncrementalAlterConfigs
 from penstock.metadata.image import ALL_BROKERS, Resource, ResourceType
 
 ROUTES = Routes("configs")
+
+DRY_RUN: Final = Query(
+    "dry_run", bool, "Only validate: change nothing, and return the configs as they are.", default=False
+)
+
+
+class ConfigSynonym(msgspec.Struct):
+    name: str
+    value: str | None
+    """null if it is sensitive."""
+    source: str
 
 
 class ConfigEntry(msgspec.Struct):
@@ -38,6 +50,18 @@ class ConfigEntry(msgspec.Struct):
     """Whether a change needs a restart of the node."""
     type: str
     documentation: str
+    default: str | None = None
+    """The value that applies to a topic that does not set it, or to a broker without a value that was set at run time;
+    null if there is none, or if it is sensitive."""
+    synonyms: list[ConfigSynonym] = []
+    """All values that are set for it, in order of precedence: the first applies."""
+    choices: list[str] = []
+    """Allowed values, or allowed items of a list; empty if any value of the type is allowed."""
+    min: float | None = None
+    max: float | None = None
+    """Limits of a number."""
+    has_effect: bool = True
+    """Whether the node acts on it. Others are stored and shown, for Kafka's tools."""
 
 
 class ConfigList(msgspec.Struct):
@@ -54,7 +78,18 @@ class AlterBrokerConfigsRequest(msgspec.Struct, forbid_unknown_fields=True):
     """New values by name, for configs that can change while brokers run; null removes what was set."""
 
 
-def _shown(setting: Described) -> ConfigEntry:
+_AT_RUN_TIME = (Source.DYNAMIC_BROKER, Source.DYNAMIC_DEFAULT_BROKER)
+
+
+def _shown(context: Context, resource: Resource, setting: Described) -> ConfigEntry:
+    if resource.type == ResourceType.TOPIC:
+        known = TOPIC_SETTINGS[setting.name]
+        default = inherited_setting(setting.name, context.image, context.settings)
+    else:
+        known = BROKER_SETTINGS[setting.name]
+        same = (each for each in setting.synonyms if each.name == setting.name)
+        default = next((each.value for each in same if each.source not in _AT_RUN_TIME), known.default)
+    low, high = known.bounds
     return ConfigEntry(
         setting.name,
         None if setting.sensitive else setting.value,
@@ -63,11 +98,21 @@ def _shown(setting: Described) -> ConfigEntry:
         setting.read_only,
         setting.type.name.lower(),
         setting.documentation,
+        None if setting.sensitive else default,
+        [
+            ConfigSynonym(each.name, None if setting.sensitive else each.value, SOURCES[each.source])
+            for each in setting.synonyms
+        ],
+        list(known.choices),
+        low,
+        high,
+        known.acted,
     )
 
 
 def _settings(context: Context, resource: Resource) -> Response:
-    return json(ConfigList([_shown(each) for each in describe(resource, context.image, context.settings)]))
+    found = describe(resource, context.image, context.settings)
+    return json(ConfigList([_shown(context, resource, each) for each in found]))
 
 
 def _change(
@@ -79,7 +124,8 @@ def _change(
         ConfigChange(name, ConfigOp.DELETE) if value is None else ConfigChange(name, ConfigOp.SET, value)
         for name, value in values.items()
     )
-    results = yield from decide(context, IncrementalAlterConfigs({resource: wanted}), request.session)
+    change = IncrementalAlterConfigs({resource: wanted}, validate_only=request.query["dry_run"])
+    results = yield from decide(context, change, request.session)
     check_settings(results[resource])
     check(results[resource], "the configs could not be changed")
 
@@ -102,6 +148,7 @@ def _of_topic(gateway: Any, request: Request) -> Response:
     "PATCH",
     "/topics/{topic}/configs",
     "Change configs of a topic.",
+    query=(DRY_RUN,),
     body=AlterTopicConfigsRequest,
     answer=ConfigList,
     errors=(404, 409),
@@ -131,6 +178,7 @@ def _of_broker(gateway: Any, _: Request) -> Response:
     "PATCH",
     "/cluster/configs",
     "Change configs of all brokers at run time.",
+    query=(DRY_RUN,),
     body=AlterBrokerConfigsRequest,
     answer=ConfigList,
     errors=(409,),

@@ -22,6 +22,7 @@ from penstock.gateway.http import (
     search,
     session,
     tail,
+    topic_list,
     topics,
 )
 from penstock.gateway.http.protocol import openapi
@@ -34,6 +35,7 @@ def all_routes() -> Sequence[Route]:
     return (
         *produce.ROUTES,
         *consuming.ROUTES,
+        *topic_list.ROUTES,
         *topics.ROUTES,
         *records.ROUTES,
         *one_record.ROUTES,

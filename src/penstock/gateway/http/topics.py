@@ -1,6 +1,6 @@
-"""Topics: listed, created, described, given more partitions, deleted."""
+"""Topics: created, described, given more partitions, deleted."""
 
-from heapq import nsmallest
+from collections.abc import Callable
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -12,11 +12,13 @@ from penstock.base.internal_topics import INTERNAL_TOPICS
 from penstock.base.steps import Steps, next_tick
 from penstock.gateway.http.protocol.errors import topic_error
 from penstock.gateway.http.protocol.messages import HttpError, Query, Request, Response, Routes, json
-from penstock.gateway.http.protocol.parameters import TopicName, topic_in
+from penstock.gateway.http.protocol.parameters import PARTITION_MAX, TopicName, topic_in
 from penstock.gateway.http.protocol.settings_json import TopicSettings, check_in_sync, new_texts
+from penstock.gateway.http.topic_list import TopicListing
+from penstock.gateway.peer_rpc.held_replicas import bounds_of
 from penstock.gateway.peer_rpc.messages import Bounds
+from penstock.gateway.peer_rpc.replica_states import TopicReplicas, topic_replicas
 from penstock.gateway.peer_rpc.routed_partition import RoutedPartition, look_up_bounds
-from penstock.gateway.peer_rpc.service import bounds_of
 from penstock.gateway.shared.access import TOPIC, Need, Rule
 from penstock.gateway.shared.controller_call import check, decide
 from penstock.gateway.shared.door_quotas import charge_change, give_back_change
@@ -32,12 +34,9 @@ from penstock.metadata.controller.requests import (
     NewTopic,
     Result,
 )
-from penstock.metadata.controller.topics import NAME_LENGTH_MAX, PARTITIONS_MAX
+from penstock.metadata.controller.topics import PARTITIONS_MAX
 from penstock.metadata.image import Topic
 from penstock.replica.partition import NO_LEADER
-
-LISTED: Final = 1_000
-LISTED_MAX: Final = 10_000
 
 PARTITIONS_A_TICK: Final = 500
 """Partitions that are described in one tick: a millisecond or two."""
@@ -50,21 +49,18 @@ REPLICAS_MAX: Final = 2**15 - 1
 ROUTES = Routes("topics")
 
 
-class TopicListing(msgspec.Struct):
-    name: str
-    id: str
-    partitions: int
-    """Number of partitions."""
-    replication_factor: int
-    internal: bool
-    """Whether the topic holds state of the cluster."""
-
-
-class TopicList(msgspec.Struct):
-    topics: list[TopicListing]
-    """In order of name."""
-    next: str | None
-    """The `after` of the next page; null on the last page."""
+class ReplicaDescription(msgspec.Struct):
+    broker: int
+    is_leader: bool
+    in_sync: bool
+    log_end: int | None
+    """Log end offset. Of a follower, what its fetches have told the leader; null if it is not known."""
+    lag: int | None
+    """Records that the leader has and it lacks."""
+    behind_ms: int | None
+    """How long ago it was last at the leader's log end; 0 if it is there, null if it is not known."""
+    size_bytes: int | None
+    """null if its broker did not answer."""
 
 
 class PartitionDescription(msgspec.Struct):
@@ -84,6 +80,12 @@ class PartitionDescription(msgspec.Struct):
     last_stable: int | None = None
     """Last stable offset: `read_committed` consumers read below it."""
     size_bytes: int | None = None
+    segments: int | None = None
+    """With `details`: number of segments."""
+    lag_max: int | None = None
+    """With `details`: the largest lag of a follower, in records. null if the log end of one is not known."""
+    replica_states: list[ReplicaDescription] | None = None
+    """With `details`: each replica, in the order of `replicas`."""
 
 
 class TopicDescription(msgspec.Struct):
@@ -91,6 +93,8 @@ class TopicDescription(msgspec.Struct):
     id: str
     internal: bool
     partitions: list[PartitionDescription]
+    unanswered: list[int] | None = None
+    """With `details`: brokers that did not answer. What depends on them is null."""
 
 
 class CreateTopicRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -112,44 +116,6 @@ class CreatePartitionsRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 class DeleteTopicResponse(msgspec.Struct):
     status: str = "deleted"
-
-
-@ROUTES.add(
-    "GET",
-    "/topics",
-    "List topics in order of name.",
-    query=(
-        Query("after", str, "Only names after this one, in order.", max=NAME_LENGTH_MAX),
-        Query("limit", int, "Maximum number of topics.", default=LISTED, min=1, max=LISTED_MAX),
-        Query("internal", bool, "Include internal topics, such as `__consumer_offsets`.", default=False),
-    ),
-    answer=TopicList,
-    rule=Rule(shows=(Need(Operation.DESCRIBE, TOPIC, "topic"),)),
-)
-def _list(gateway: Any, request: Request) -> Response:
-    context: Context = gateway.context
-    after, limit, internal = request.query["after"], request.query["limit"], request.query["internal"]
-    names = (
-        name
-        for name in context.image.topics
-        if (after is None or name > after)
-        and (internal or name not in INTERNAL_TOPICS)
-        and context.permits(request.session, Operation.DESCRIBE, TOPIC, name)
-    )
-    found = nsmallest(limit + 1, names)
-    rows = [_listed(context.image.topics[name]) for name in found[:limit]]
-    return json(TopicList(rows, found[limit - 1] if len(found) > limit else None))
-
-
-def _listed(topic: Topic) -> TopicListing:
-    first = topic.partitions[0]
-    return TopicListing(
-        topic.name,
-        uuid_text(topic.id),
-        len(topic.partitions),
-        len(first.replicas),
-        topic.name in INTERNAL_TOPICS,
-    )
 
 
 @ROUTES.add(
@@ -210,6 +176,11 @@ def check_settings(result: Result) -> None:
     "GET",
     "/topics/{topic}",
     "Describe a topic and its partitions: leaders, replicas, offsets and sizes.",
+    query=(
+        Query("details", bool, "Include the log end, lag and size of each replica.", default=False),
+        Query("from", int, "Only partitions from this number on.", default=0, min=0, max=PARTITION_MAX),
+        Query("limit", int, "Maximum number of partitions; all without it.", min=1, max=PARTITION_MAX),
+    ),
     answer=TopicDescription,
     errors=(404,),
     rule=Rule((Need(Operation.DESCRIBE, TOPIC, "topic"),)),
@@ -217,31 +188,55 @@ def check_settings(result: Result) -> None:
 def _describe(gateway: Any, request: Request) -> Steps[Response]:
     context: Context = gateway.context
     topic = topic_in(context, request)
-    return (yield from _described(context, topic))
+    query = request.query
+    numbers = sorted(each for each in topic.partitions if each >= query["from"])[: query["limit"]]
+    if query["details"]:
+        return (yield from _with_replicas(context, topic, numbers))
+    return (yield from _described(context, topic, numbers))
 
 
-def _described(context: Context, topic: Topic) -> Steps[Response]:
+def _described(context: Context, topic: Topic, numbers: list[int]) -> Steps[Response]:
+    away = yield from _elsewhere(context, topic, numbers)
+
+    def bounds(number: int) -> Bounds | None:
+        led = context.replicas.led(topic.id, number)
+        return away.get(number) if led is None else bounds_of(led)
+
+    return json(
+        (yield from _rows(context, topic, numbers, lambda each: _partition(topic, each, bounds(each))))
+    )
+
+
+def _with_replicas(context: Context, topic: Topic, numbers: list[int]) -> Steps[Response]:
+    found = yield from topic_replicas(context, topic, numbers)
+    description = yield from _rows(context, topic, numbers, lambda each: _detailed(topic, each, found))
+    description.unanswered = found.unanswered
+    return json(description)
+
+
+def _rows(
+    context: Context, topic: Topic, numbers: list[int], row: Callable[[int], PartitionDescription]
+) -> Steps[TopicDescription]:
     rows = []
-    away = yield from _elsewhere(context, topic)
-    for count, number in enumerate(sorted(topic.partitions), 1):
-        rows.append(_partition(context, topic, number, away.get(number)))
+    for count, number in enumerate(numbers, 1):
+        rows.append(row(number))
         if count % PARTITIONS_A_TICK == 0:
             yield next_tick(context.world)
-    return json(TopicDescription(topic.name, uuid_text(topic.id), topic.name in INTERNAL_TOPICS, rows))
+    return TopicDescription(topic.name, uuid_text(topic.id), topic.name in INTERNAL_TOPICS, rows)
 
 
-def _elsewhere(context: Context, topic: Topic) -> Steps[dict[int, Bounds]]:
+def _elsewhere(context: Context, topic: Topic, numbers: list[int]) -> Steps[dict[int, Bounds]]:
     """What others say of the partitions that they lead; nothing of those whose leader does not answer."""
     partitions = [
         RoutedPartition(context, topic.name, topic.id, number)
-        for number, placed in topic.partitions.items()
-        if placed.leader not in (context.node_id, NO_LEADER)
+        for number in numbers
+        if topic.partitions[number].leader not in (context.node_id, NO_LEADER)
     ]
     looked = yield from look_up_bounds(context, partitions, retries=False)
     return {each.number: bounds for each, bounds in looked.items()}
 
 
-def _partition(context: Context, topic: Topic, number: int, away: Bounds | None) -> PartitionDescription:
+def _partition(topic: Topic, number: int, bounds: Bounds | None) -> PartitionDescription:
     known = topic.partitions[number]
     row = PartitionDescription(
         number,
@@ -250,12 +245,42 @@ def _partition(context: Context, topic: Topic, number: int, away: Bounds | None)
         list(known.replicas),
         list(known.isr),
     )
-    led = context.replicas.led(topic.id, number)
-    bounds = away if led is None else bounds_of(led)
     if bounds is not None:
         row.log_start, row.end = bounds.log_start, bounds.log_end
         row.high_watermark, row.last_stable = bounds.high_watermark, bounds.last_stable
         row.size_bytes = bounds.size_bytes
+    return row
+
+
+def _detailed(topic: Topic, number: int, found: TopicReplicas) -> PartitionDescription:
+    placed = topic.partitions[number]
+    leader = found.leader(placed.leader, number)
+    row = _partition(topic, number, None if leader is None else leader.bounds)
+    if leader is not None:
+        row.segments = leader.segments
+    followers = {} if leader is None else {each.broker: each for each in leader.followers}
+    states = []
+    for broker in placed.replicas:
+        held = found.by_broker.get(broker, {}).get(number)
+        log_end, behind_ms = None, None
+        if broker == placed.leader:
+            log_end, behind_ms = row.end, None if leader is None else 0
+        elif broker in followers and followers[broker].log_end >= 0:
+            log_end, behind_ms = followers[broker].log_end, followers[broker].behind_ms
+        states.append(
+            ReplicaDescription(
+                broker,
+                broker == placed.leader,
+                broker in placed.isr,
+                log_end,
+                None if log_end is None or row.end is None else max(row.end - log_end, 0),
+                behind_ms,
+                None if held is None else held.size_bytes,
+            )
+        )
+    row.replica_states = states
+    lags = [each.lag for each in states if each.lag is not None]
+    row.lag_max = max(lags) if lags and len(lags) == len(states) else None
     return row
 
 
@@ -276,7 +301,8 @@ def _change(gateway: Any, request: Request) -> Steps[Response]:
         more = CreatePartitions((MorePartitions(topic.name, total),))
         [changed] = yield from _counted(context, request, max(total - len(topic.partitions), 0), more)
         check(changed.result, f"topic {topic.name!r} could not be given {total} partitions")
-    return (yield from _described(context, find_topic(context, topic.name)))
+    changed_topic = find_topic(context, topic.name)
+    return (yield from _described(context, changed_topic, sorted(changed_topic.partitions)))
 
 
 @ROUTES.add(

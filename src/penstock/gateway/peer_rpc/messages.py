@@ -16,6 +16,8 @@ from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset, TimestampMs, Uuid
 from penstock.coordinator.groups import requests as groups
 from penstock.gateway.shared.log_inspection import PartitionView
+from penstock.gateway.shared.segment_inspection import BatchPage, IndexView, Lookup
+from penstock.gateway.shared.topic_figures import TopicFigures
 from penstock.search.query import Chunk, PartitionPlan, Portion, SearchQuery
 
 Assignments: TypeAlias = Mapping[str, Sequence[int]]
@@ -157,6 +159,70 @@ class View(_Message, frozen=True):
     entries_max: int
 
 
+class GetTopicFigures(_Message, frozen=True):
+    """Get size, records and rates of the topics with a replica on the receiver, in order of their ids."""
+
+    after: Uuid | None
+    """Only topics after this one."""
+
+
+FIGURES_A_REPLY: Final = 10_000
+"""Topics in one reply, 500 KB; there may be more if there are so many."""
+
+
+class GetReplicas(_Message, frozen=True):
+    """Get the replicas that the receiver has of partitions of a topic."""
+
+    topic_id: Uuid
+    partitions: tuple[int, ...]
+
+
+class FollowerState(_Message, frozen=True):
+    """A follower, as the leader knows it from its fetches."""
+
+    broker: int
+    log_end: Offset
+    """-1 if it has not fetched since the leader was elected."""
+    behind_ms: int | None
+    """How long ago it was last known to be at the leader's log end; None if it was not, since then."""
+
+
+class HeldReplica(_Message, frozen=True):
+    """A replica on the broker that answers."""
+
+    partition: int
+    log_end: Offset
+    size_bytes: int
+    segments: int
+    bounds: Bounds | None = None
+    """If it is the leader."""
+    followers: tuple[FollowerState, ...] = ()
+
+
+class Inspect(_Message, frozen=True):
+    """Inspect the log of a partition that the receiver leads, at an offset."""
+
+    topic_id: Uuid
+    partition: int
+    offset: Offset
+    limit: int
+
+
+class InspectBatches(Inspect, frozen=True):
+    """A page of batches."""
+
+
+class InspectIndexes(Inspect, frozen=True):
+    """Entries of both indexes around an offset."""
+
+
+class InspectLookup(Inspect, frozen=True):
+    """The steps of a lookup."""
+
+    time: TimestampMs | None = None
+    """Look up a time instead of an offset."""
+
+
 class DeleteRecords(_Message, frozen=True):
     """Delete the records before an offset."""
 
@@ -267,6 +333,11 @@ CALLS: Final[Mapping[str, _Call]] = {
     "LagTimes": _Call(GetLagTimes, LagTimes),
     "OffsetBack": _Call(GetOffsetBack, int),
     "View": _Call(View, list[PartitionView]),
+    "TopicFigures": _Call(GetTopicFigures, list[TopicFigures]),
+    "Replicas": _Call(GetReplicas, list[HeldReplica]),
+    "InspectBatches": _Call(InspectBatches, BatchPage),
+    "InspectIndexes": _Call(InspectIndexes, IndexView),
+    "InspectLookup": _Call(InspectLookup, Lookup),
     "Shorten": _Call(DeleteRecords, int),
     "PlanSearch": _Call(PlanSearch, list[PartitionPlan]),
     "SearchChunks": _Call(SearchChunks, Portion),

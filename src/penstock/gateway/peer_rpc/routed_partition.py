@@ -20,10 +20,10 @@ from penstock.base.steps import Steps
 from penstock.base.world import Timer
 from penstock.client.decoding import decode, shown_batches
 from penstock.gateway.peer_rpc.client import ConnectionNames, peer_rpc_of
+from penstock.gateway.peer_rpc.held_replicas import bounds_of
 from penstock.gateway.peer_rpc.messages import Bounds, BoundsResult, GetBounds, GetOffsetBack
 from penstock.gateway.peer_rpc.remote_watch import Fetched, fetch_request, fetched
 from penstock.gateway.peer_rpc.retry import is_alone, retry_while_moving
-from penstock.gateway.peer_rpc.service import bounds_of
 from penstock.gateway.shared.reading import (
     READ_BYTES,
     RECORD_BYTES_A_SLICE,

@@ -1,7 +1,9 @@
 """Handles requests of other brokers' gateways. They are never forwarded again."""
 
 import logging
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any, Final
 
 from penstock.base.errors import ErrorCode, KafkaError
@@ -10,9 +12,19 @@ from penstock.base.promise import Promise
 from penstock.base.steps import RunningSteps, Steps, next_tick
 from penstock.coordinator.groups import requests as groups
 from penstock.gateway.peer_rpc import messages
+from penstock.gateway.peer_rpc.held_replicas import bounds_of, held_replicas
 from penstock.gateway.shared.access import TOPIC, allow
 from penstock.gateway.shared.log_inspection import PartitionView, ViewLimits, view_partitions
 from penstock.gateway.shared.new_records import NewRecord, RecordResult
+from penstock.gateway.shared.segment_inspection import (
+    BatchPage,
+    IndexView,
+    Lookup,
+    inspect_batches,
+    inspect_indexes,
+    inspect_lookup,
+)
+from penstock.gateway.shared.topic_figures import TopicFigures
 from penstock.handlers.list_offsets import LOOKUPS_A_TURN
 from penstock.handlers.log_admin import new_start
 from penstock.handlers.support.context import Context, Session
@@ -39,6 +51,11 @@ class PeerService:
             messages.GetLagTimes: self._get_lag_times,
             messages.GetOffsetBack: self._get_offset_back,
             messages.View: self._view,
+            messages.GetTopicFigures: self._get_topic_figures,
+            messages.GetReplicas: self._get_replicas,
+            messages.InspectBatches: self._inspect_batches,
+            messages.InspectIndexes: self._inspect_indexes,
+            messages.InspectLookup: self._inspect_lookup,
             messages.DeleteRecords: self._delete_records,
             messages.PlanSearch: self._plan_search,
             messages.SearchChunks: self._search_chunks,
@@ -155,6 +172,32 @@ class PeerService:
         allow(self._context, session, Operation.DESCRIBE, TOPIC, topic.name)
         return (yield from view_partitions(self._context, topic, wanted, asked.numbers))
 
+    def _get_topic_figures(self, _: Session, asked: messages.GetTopicFigures) -> Steps[list[TopicFigures]]:
+        """Sizes of topics by their ids, between brokers: the sender shows a client those that it may see."""
+        figures: list[TopicFigures] = yield self._gateway.topic_sampler.figures()
+        first = 0 if asked.after is None else bisect_right(figures, asked.after, key=attrgetter("topic_id"))
+        return figures[first : first + messages.FIGURES_A_REPLY]
+
+    def _get_replicas(self, _: Session, asked: messages.GetReplicas) -> Steps[list[messages.HeldReplica]]:
+        return (yield from held_replicas(self._context, self._topic(asked.topic_id), asked.partitions))
+
+    def _led_to_inspect(self, session: Session, asked: messages.Inspect) -> Partition:
+        partition = self._context.replicas.find(asked.topic_id, asked.partition)
+        allow(self._context, session, Operation.DESCRIBE, TOPIC, partition.topic)
+        return partition
+
+    def _inspect_batches(self, session: Session, asked: messages.InspectBatches) -> Steps[BatchPage]:
+        partition = self._led_to_inspect(session, asked)
+        return (yield from inspect_batches(self._context, partition, asked.offset, asked.limit))
+
+    def _inspect_indexes(self, session: Session, asked: messages.InspectIndexes) -> Steps[IndexView]:
+        partition = self._led_to_inspect(session, asked)
+        return (yield from inspect_indexes(self._context, partition, asked.offset, asked.limit))
+
+    def _inspect_lookup(self, session: Session, asked: messages.InspectLookup) -> Steps[Lookup]:
+        partition = self._led_to_inspect(session, asked)
+        return (yield from inspect_lookup(self._context, partition, asked.offset, asked.time))
+
     def _delete_records(self, session: Session, asked: messages.DeleteRecords) -> Steps[int]:
         partition = self._context.replicas.find(asked.topic_id, asked.partition)
         allow(self._context, session, Operation.DELETE, TOPIC, partition.topic)
@@ -209,20 +252,6 @@ class PeerService:
         if len(asked.groups) != 1:
             raise KafkaError(f"{len(asked.groups)} groups, expected one", ErrorCode.INVALID_REQUEST)
         return (yield self._context.groups.handle(asked.groups[0], asked))
-
-
-def bounds_of(partition: Partition, times: tuple[int, ...] = ()) -> messages.Bounds:
-    log = partition.log
-    found = [log.reader.offset_for_timestamp(each) for each in times]
-    return messages.Bounds(
-        log.log_start,
-        partition.last_stable,
-        partition.high_watermark,
-        log.log_end,
-        log.size_bytes,
-        len(log.segments),
-        tuple(None if each is None else each.offset for each in found),
-    )
 
 
 def lag_times(context: Context, offsets: Sequence[tuple[Uuid, int, Offset]]) -> Steps[messages.LagTimes]:

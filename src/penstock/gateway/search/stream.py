@@ -20,10 +20,10 @@ from penstock.base.ids import Offset, TimestampMs, Uuid
 from penstock.base.promise import Promise
 from penstock.base.steps import Steps, in_time, next_tick, sleep
 from penstock.gateway.http.protocol.messages import Out
+from penstock.gateway.peer_rpc.held_replicas import bounds_of
 from penstock.gateway.peer_rpc.messages import Bounds, PlanSearch, SearchChunks
 from penstock.gateway.peer_rpc.retry import RETRIABLE, is_alone
 from penstock.gateway.peer_rpc.routed_partition import RoutedPartition, look_up_bounds
-from penstock.gateway.peer_rpc.service import bounds_of
 from penstock.gateway.search.searches import Searches, SearchPermit
 from penstock.gateway.shared.fair_queue import FairQueue
 from penstock.gateway.shared.record_json import JsonRecord, show

@@ -10,11 +10,13 @@ from penstock.gateway.exports.store import Exports
 from penstock.gateway.idempotency import IdempotencyKeys
 from penstock.gateway.membership import Members
 from penstock.gateway.peer_rpc.client import PeerRpc
+from penstock.gateway.peer_rpc.cluster_topics import ClusterTopics
 from penstock.gateway.search.indexing import SearchIndexer
 from penstock.gateway.search.searches import Searches
 from penstock.gateway.shared.explorer import Explorer
 from penstock.gateway.shared.fair_queue import FairQueue
 from penstock.gateway.shared.producer import Producer
+from penstock.gateway.shared.topic_figures import TopicSampler
 from penstock.handlers.support.context import Context
 from penstock.storage import LogDirectory
 from penstock.vfs import Vfs
@@ -59,6 +61,8 @@ class Gateway:
         self.exports = self._with(Exports(context))
         self.searches = self._with(Searches(context))
         self._with(SearchIndexer(context))
+        self.topic_sampler = TopicSampler(context)
+        self.cluster_topics = ClusterTopics(context, self.topic_sampler)
         self.members = Members(context)
         self.peer_rpc = self._with(PeerRpc(context, self))
         self._with(self.members)

@@ -1,11 +1,11 @@
-"""Inspects the logs of a topic: replicas, segments and index entries, for the explorer page.
+"""Inspects the logs of a topic: replicas, segments and index entries, for the explorer and the console.
 
 All values come from the live log, none from settings. State in memory is read on the loop, at one moment for all
 partitions. Files (the indexes of a sealed segment are only on disk) are read on a thread.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
@@ -16,9 +16,11 @@ from penstock.gateway.shared.topics import no_partition
 from penstock.handlers.support.context import Context
 from penstock.metadata.configs import Source, describe, log_settings, min_insync_replicas
 from penstock.metadata.image import Broker, PartitionRegistration, Resource, ResourceType, Topic
+from penstock.records.batch import COUNT_AT
 from penstock.replica import Partition
 from penstock.storage import StorageError
 from penstock.storage.findings import OFFSET_ENTRY, TIME_ENTRY
+from penstock.storage.scan import walk_headers
 from penstock.storage.segment import Segment
 
 SHAPING = (
@@ -33,6 +35,9 @@ SHAPING = (
     "min.insync.replicas",
 )
 """The settings that decide how a partition's directory looks, and what a write waits for."""
+
+BATCHES_COUNTED_MAX: Final = 10_000
+"""Batches whose records are counted for one request: some 30 ms on a thread."""
 
 SOURCES = {
     Source.UNKNOWN: "unknown",
@@ -91,6 +96,13 @@ class SegmentView(Struct, rename="camel"):
     """-1 if it holds no record."""
     offset_index: OffsetIndexView
     time_index: TimeIndexView
+    first_timestamp: int = -1
+    """The timestamp of its first batch; -1 if it holds no record."""
+    is_compacted: bool = False
+    """Whether compaction has been through it."""
+    records: int | None = None
+    """Number of records, transaction markers included. null if it is compacted and too many batches would have to be
+    counted."""
 
 
 class EpochView(Struct, rename="camel"):
@@ -240,7 +252,7 @@ def view_partitions(
     """Some partitions of a topic, as far as this node has them."""
     glimpses = list(_glimpse(context, topic, wanted, numbers))
     views: list[PartitionView] = yield beside(
-        context.world, lambda: [_view_partition(each, wanted) for each in glimpses], _index_error
+        context.world, lambda: _view_all(glimpses, wanted), reading_error
     )
     return views
 
@@ -277,6 +289,7 @@ class _SegmentGlimpse(NamedTuple):
     end_offset: Offset
     size_bytes: int
     is_active: bool
+    is_compacted: bool
 
 
 class _Glimpse(NamedTuple):
@@ -332,7 +345,11 @@ def _glimpse_partition(
         view,
         [
             _SegmentGlimpse(
-                segments[index], segments.end_of(index), segments[index].size, index == len(segments) - 1
+                segments[index],
+                segments.end_of(index),
+                segments[index].size,
+                index == len(segments) - 1,
+                log.log_start < segments.end_of(index) <= log.clean_to,
             )
             for index in range(max(0, len(segments) - wanted.segments_max), len(segments))
         ],
@@ -342,17 +359,31 @@ def _glimpse_partition(
 # -- beside the loop --------------------------------------------------------------------------------------
 
 
-def _index_error(error: Exception) -> KafkaError:
+def reading_error(error: Exception) -> KafkaError:
     if isinstance(error, OSError):
-        return StorageError(f"cannot read an index: {error.strerror or error}")
+        return StorageError(f"cannot read a segment: {error.strerror or error}")
     return KafkaError(str(error), ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
-def _view_partition(glimpse: _Glimpse, wanted: ViewLimits) -> PartitionView:
+class _Budget:
+    """How many batches may still be counted for one request."""
+
+    __slots__ = ("batches",)
+
+    def __init__(self) -> None:
+        self.batches = BATCHES_COUNTED_MAX
+
+
+def _view_all(glimpses: list[_Glimpse], wanted: ViewLimits) -> list[PartitionView]:
+    budget = _Budget()
+    return [_view_partition(each, wanted, budget) for each in glimpses]
+
+
+def _view_partition(glimpse: _Glimpse, wanted: ViewLimits, budget: _Budget) -> PartitionView:
     view = glimpse.view
     for each in glimpse.segments:
         try:
-            view.segments.append(_view_segment(each, wanted.entries_max))
+            view.segments.append(_view_segment(each, wanted.entries_max, budget))
         except FileNotFoundError:
             if not each.segment.gone:
                 raise
@@ -361,7 +392,7 @@ def _view_partition(glimpse: _Glimpse, wanted: ViewLimits) -> PartitionView:
     return view
 
 
-def _view_segment(glimpse: _SegmentGlimpse, entries_max: int) -> SegmentView:
+def _view_segment(glimpse: _SegmentGlimpse, entries_max: int, budget: _Budget) -> SegmentView:
     segment = glimpse.segment
     segment.index_bytes()  # which rebuilds lost indexes
     index, time_index = segment.index, segment.time_index
@@ -376,15 +407,30 @@ def _view_segment(glimpse: _SegmentGlimpse, entries_max: int) -> SegmentView:
             _name(index.ref.path),
             index.size_bytes() // OFFSET_ENTRY.size,
             index.size_bytes(),
-            [OffsetIndexEntry(*each) for each in index.first(entries_max)],
+            [OffsetIndexEntry(*each) for each in index.window(0, entries_max)],
         ),
         time_index=TimeIndexView(
             _name(time_index.ref.path),
             time_index.size_bytes() // TIME_ENTRY.size,
             time_index.size_bytes(),
-            [TimeIndexEntry(*each) for each in time_index.first(entries_max)],
+            [TimeIndexEntry(*each) for each in time_index.window(0, entries_max)],
         ),
+        first_timestamp=segment.first_timestamp(),
+        is_compacted=glimpse.is_compacted,
+        # Offsets have gaps only where compaction has removed records.
+        records=_count(glimpse, budget) if glimpse.is_compacted else glimpse.end_offset - segment.base_offset,
     )
+
+
+def _count(glimpse: _SegmentGlimpse, budget: _Budget) -> int | None:
+    """The records of a segment; None if it has more batches than may be counted."""
+    file, records = glimpse.segment.file(), 0
+    for spot in walk_headers(file, 0, glimpse.size_bytes):
+        if not budget.batches:
+            return None
+        budget.batches -= 1
+        records += int.from_bytes(file.pread(4, spot.position + COUNT_AT), "big")
+    return records
 
 
 def _name(path: str) -> str:

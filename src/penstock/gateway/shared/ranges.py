@@ -10,9 +10,9 @@ from typing import Final, NamedTuple
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset, TimestampMs
 from penstock.base.steps import Steps, next_tick
+from penstock.gateway.peer_rpc.held_replicas import bounds_of
 from penstock.gateway.peer_rpc.messages import Bounds
 from penstock.gateway.peer_rpc.routed_partition import RoutedPartition, look_up_bounds
-from penstock.gateway.peer_rpc.service import bounds_of
 from penstock.handlers.list_offsets import LOOKUPS_A_TURN
 from penstock.handlers.support.context import Context
 

@@ -33,6 +33,10 @@ SettingValue = str | int | float | bool
 TEXT_MAX: Final = 4_096
 """Limit of a setting with any text; a metadata record has room for eight times that."""
 
+NAME_CHARS_MAX: Final = 64
+WRONG_MAX: Final = 20
+"""Of a bad request, so many configs are explained, by so much of their names."""
+
 LOWEST: Final = {
     "max.connections": 100,
     "max.connections.per.ip": 100,
@@ -134,29 +138,55 @@ BrokerSettingChanges: TypeAlias = Annotated[
 
 def new_texts(topic: str, values: Mapping[str, Any]) -> dict[str, str]:
     """The validated configs of a new topic, as Kafka's text."""
-    found = {}
-    for name, text in texts(Resource(ResourceType.TOPIC, topic), values).items():
+    found, wrong = _read(Resource(ResourceType.TOPIC, topic), values)
+    for name, text in found.items():
         if text is None:
-            raise BadSetting(f"{name} is null, which a new topic does not allow")
-        found[name] = text
-    return found
+            wrong[name] = BadSetting(f"{name} is null, which a new topic does not allow")
+    _refuse(wrong)
+    return {name: text for name, text in found.items() if text is not None}
 
 
 def texts(resource: Resource, values: Mapping[str, Any]) -> dict[str, str | None]:
     """The same for changes; None removes a config."""
+    found, wrong = _read(resource, values)
+    _refuse(wrong)
+    return found
+
+
+def _refuse(wrong: Mapping[str, BadSetting]) -> None:
+    """Raise what is wrong with each config: the error's `settings` has a sentence for each."""
+    for first in wrong.values():
+        raise HttpError(
+            400,
+            first.code.name.lower(),
+            "; ".join(str(each) for each in wrong.values()),
+            settings={name: str(each) for name, each in wrong.items()},
+        )
+
+
+def _read(
+    resource: Resource, values: Mapping[str, Any]
+) -> tuple[dict[str, str | None], dict[str, BadSetting]]:
+    """The text of each config, and what is wrong with others."""
     table = RUNNING_BROKERS if resource == ALL_BROKERS else TOPIC_SETTINGS
     found: dict[str, str | None] = {}
+    wrong: dict[str, BadSetting] = {}
     for name, value in values.items():
         if not isinstance(value, SettingValue | None):
             raise HttpError(
                 400, "invalid_body", f"invalid body: {name[:64]!r} is neither a string nor a number"
             )
-        setting = table.get(name)
-        if setting is None:
-            validate(resource, {name: ""})
-            raise BadSetting(f"{name[:64]!r} cannot be set here")
-        found[name] = None if value is None else _text(setting, value)
-    return found
+        try:
+            setting = table.get(name)
+            if setting is None:
+                validate(resource, {name: ""})
+                raise BadSetting(f"{name[:64]!r} cannot be set here")
+            found[name] = None if value is None else _text(setting, value)
+        except BadSetting as error:
+            wrong[name[:NAME_CHARS_MAX]] = error
+            if len(wrong) >= WRONG_MAX:
+                break
+    return found, wrong
 
 
 def _text(setting: Setting, value: SettingValue) -> str:
