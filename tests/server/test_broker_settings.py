@@ -52,6 +52,13 @@ ELSEWHERE = {
     "connections.max.idle.ms": "tests/server/test_node.py::"
     "test_idle_connections_are_closed_and_waiting_ones_are_not",
     "console.mode": "tests/gateway/http/test_session.py::test_the_session_says_the_consoles_mode",
+    **dict.fromkeys(
+        (f"console.oidc.{each}" for each in ("client.id", "client.secret", "issuer", "scopes")),
+        "tests/gateway/http/test_session_oidc.py::"
+        "test_the_provider_logs_the_user_in_for_as_long_as_the_token_holds",
+    ),
+    "console.oidc.redirect.url": "tests/gateway/http/test_session_oidc.py::"
+    "test_behind_a_proxy_the_provider_sends_the_browser_to_the_proxy",
     "console.session.idle.ms": "tests/gateway/http/test_session.py::"
     "test_a_session_ends_when_nobody_is_there_and_after_its_longest_time",
     "console.session.max.ms": "tests/gateway/http/test_session.py::"

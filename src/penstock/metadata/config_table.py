@@ -295,6 +295,18 @@ BROKER_SETTINGS: dict[str, Setting] = {
         _fixed("console.mode", STRING, "full",
                "Whether the console in the browser is served, and whether it may change anything. Not a setting of "
                "Kafka's.", choices=_CONSOLE_MODES),
+        _fixed("console.oidc.client.id", STRING, None,
+               "The console's name at the identity provider. Not a setting of Kafka's."),
+        _fixed("console.oidc.client.secret", PASSWORD, None,
+               "The console's secret at the identity provider, if it has one. Not a setting of Kafka's."),
+        _fixed("console.oidc.issuer", STRING, None,
+               "The identity provider at which users of the console log in (OpenID Connect); unset, they do not. Not "
+               "a setting of Kafka's."),
+        _fixed("console.oidc.redirect.url", STRING, None,
+               "Where the provider sends browsers back to: this port's /session/oidc/callback as browsers reach it. "
+               "Not a setting of Kafka's."),
+        _fixed("console.oidc.scopes", STRING, "openid",
+               "The scopes that the provider is asked for, with spaces between. Not a setting of Kafka's."),
         _fixed("console.session.idle.ms", LONG, "1800000",
                "After how long without a user at it a session of the console ends. Not a setting of Kafka's.", 60_000),
         _fixed("console.session.max.ms", LONG, "43200000",

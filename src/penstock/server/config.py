@@ -12,6 +12,7 @@ import os
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from penstock.base.settings import BadSetting
 from penstock.client.security import PLAINTEXT as NO_SECURITY
@@ -65,6 +66,9 @@ from penstock.server.sasl_config import (
 )
 from penstock.server.tls_config import TlsConfig, parse_tls
 from penstock.storage.open_files import OPEN_FILES_MAX
+
+if TYPE_CHECKING:
+    from penstock.gateway.shared.oidc_client import OidcClient
 
 DATA_DEFAULT = "./penstock-data"
 LISTENER_DEFAULT = "PLAINTEXT"
@@ -140,6 +144,8 @@ class NodeConfig:
     """By name, the listeners with a rate of new connections of their own."""
     bearer: OAuthConfig | None = None
     """Which bearer tokens the settings without a listener's name accept; None if they name no keys."""
+    oidc: "OidcClient | None" = None
+    """The console as a client of an identity provider; None if its users do not log in there."""
     doors: Mapping[str, Endpoint] = field(default_factory=dict)
     """By name, `http` and `line`, the addresses of the other doors; a door without an address is off."""
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
@@ -308,12 +314,21 @@ def config_of(
             }
         ),
         bearer=bearer_tokens(entries),
+        oidc=_oidc(entries, sasl.get("HTTP") if "HTTP" in at_doors else None),
         doors=MappingProxyType(doors),
         cluster=cluster,
         node_id=node_id,
         settings=MappingProxyType(settings),
         warnings=tuple(warnings),
     )
+
+
+def _oidc(entries: Mapping[str, ConfigEntry], door: SaslConfig | None) -> "OidcClient | None":
+    if not any(each.startswith("console.oidc.") for each in entries):
+        return None
+    from penstock.server.oidc_config import parse_oidc  # noqa: PLC0415  # few nodes have it
+
+    return parse_oidc(entries, door)
 
 
 # -- single settings --------------------------------------------------------------------------------------

@@ -24,8 +24,12 @@ from penstock.server.sasl_config import OAUTHBEARER, SCRAMS, SaslConfig
 
 if TYPE_CHECKING:
     from penstock.gateway.shared.door_logins import DoorLogins
+    from penstock.gateway.shared.oidc_client import OidcClient, OidcProvider
 
 NONCE_BYTES = 24
+
+HTTP = "HTTP"
+"""The HTTP port among listeners."""
 
 
 class Logins:
@@ -38,9 +42,11 @@ class Logins:
         validator: Callable[[OAuthConfig], TokenValidator],
         failed_delay_ms: int,
         console_secret: str | None = None,
+        oidc: "OidcClient | None" = None,
     ) -> None:
-        """`sasl` has the listeners and doors whose clients must log in; `console_secret` is
-        `console.session.secret`."""
+        """`sasl` has the listeners and doors whose clients must log in; `console_secret` is `console.session.secret`,
+        and `oidc` the console as a client of an identity provider."""
+        self._oidc = oidc
         self._console_secret = console_secret
         self._sasl = sasl
         self._context = context
@@ -77,7 +83,15 @@ class Logins:
             session_ms=config.session_ms,
             secret=os.urandom(32),
             console_secret=self._console_secret,
+            oidc=self._provider(config.oauth) if name == HTTP else None,
         )
+
+    def _provider(self, oauth: OAuthConfig | None) -> "OidcProvider | None":
+        if self._oidc is None or oauth is None:
+            return None
+        from penstock.server.oidc import provider_of  # noqa: PLC0415  # few nodes have one
+
+        return provider_of(self._context.world, self._oidc, oauth, self._validator)
 
 
 def _exchange_maker(

@@ -358,7 +358,9 @@ class Node:
 
         delay_ms = self._config.number("connection.failed.authentication.delay.ms")
         secret = self._config.setting("console.session.secret")
-        return Logins(self._config.sasl, self.context, self.token_validator, delay_ms, secret)
+        return Logins(
+            self._config.sasl, self.context, self.token_validator, delay_ms, secret, self._config.oidc
+        )
 
     def token_validator(self, config: "OAuthConfig") -> "TokenValidator":
         """Validates bearer tokens. Listeners with the same keys share a validator."""

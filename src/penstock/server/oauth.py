@@ -9,7 +9,7 @@ Until the first fetch has succeeded, log-ins are closed without an answer, so th
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from penstock.base.errors import KafkaError
@@ -173,14 +173,17 @@ def _load_libraries() -> None:
         ) from error
 
 
-def fetch(url: str) -> bytes:
-    """The content at a URL. Runs on a thread."""
+def fetch(url: str, body: bytes | None = None, headers: Mapping[str, str] | None = None) -> bytes:
+    """The content at a URL; with a body, the answer to POST. Runs on a thread."""
     from time import monotonic  # noqa: PLC0415  (used on the thread only)
+    from urllib.error import HTTPError  # noqa: PLC0415
+    from urllib.request import Request  # noqa: PLC0415
 
     deadline = monotonic() + FETCH_S_MAX
     content = b""
     try:
-        with _opener().open(url, timeout=FETCH_S_MAX) as answer:
+        request = Request(url, body, dict(headers or {}))
+        with _opener().open(request, timeout=FETCH_S_MAX) as answer:
             while more := answer.read1(65_536) if hasattr(answer, "read1") else answer.read(65_536):
                 content += more
                 if len(content) > JWKS_BYTES_MAX:
@@ -190,6 +193,8 @@ def fetch(url: str) -> bytes:
     except KafkaError:
         raise
     except (OSError, ValueError) as error:
+        if isinstance(error, HTTPError):
+            error.close()  # it is the response, with its connection
         raise BadKeys(f"{url} cannot be read: {error}") from error
     return content
 

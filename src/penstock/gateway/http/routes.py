@@ -21,6 +21,7 @@ from penstock.gateway.http import (
     records,
     search,
     session,
+    session_oidc,
     tail,
     topic_list,
     topics,
@@ -49,6 +50,7 @@ def all_routes() -> Sequence[Route]:
         *explorer.ROUTES,
         *operations.ROUTES,
         *session.ROUTES,
+        *session_oidc.ROUTES,
         *ROUTES,
     )
 

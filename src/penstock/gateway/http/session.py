@@ -83,7 +83,7 @@ def _show(gateway: Any, request: Request) -> Response:
 )
 def _log_in(gateway: Any, request: Request) -> Steps[Response]:
     console_requests.check_header(request.headers)
-    logins, sessions = _sessions(gateway)
+    logins, sessions = sessions_of(gateway)
     if "basic" not in logins.schemes:
         raise HttpError(409, "no_passwords", "users of this node have no passwords: log in with OIDC")
     given: LogIn = request.body
@@ -106,7 +106,7 @@ def _log_in(gateway: Any, request: Request) -> Steps[Response]:
 )
 def _renew(gateway: Any, request: Request) -> Response:
     console_requests.check_header(request.headers)
-    logins, sessions = _sessions(gateway)
+    logins, sessions = sessions_of(gateway)
     given = logins.session_cookie(request.headers)
     if given is None:
         raise HttpError(401, "login_required", "the request has no session", (console_requests.CHALLENGE,))
@@ -136,7 +136,7 @@ def _log_out(gateway: Any, request: Request) -> Response:
     return Response(204, headers=(logins.cookies.set_session(request.headers, "", 0),))
 
 
-def _sessions(gateway: Any) -> "tuple[HttpLogins, ConsoleSessions]":
+def sessions_of(gateway: Any) -> "tuple[HttpLogins, ConsoleSessions]":
     """Raise if there is nothing to log in at."""
     logins: HttpLogins | None = gateway.http_logins
     if console_mode(gateway.context) == OFF:
@@ -153,12 +153,19 @@ def _with_cookie(
     return answer._replace(headers=(logins.cookies.set_session(request.headers, cookie, lasts_ms),))
 
 
+def _schemes(logins: "HttpLogins | None") -> list[str]:
+    if logins is None:
+        return []
+    offered = ((PASSWORD, logins.door.takes_passwords), (OIDC, logins.door.oidc is not None))
+    return [name for name, is_offered in offered if is_offered]
+
+
 def describe(gateway: Any, principal: str, expires_in_ms: int | None = None) -> SessionInfo:
     """A caller, as it is known at this request."""
     context: Context = gateway.context
     login_required = bool(gateway.http_schemes)
     mode = console_mode(context)
-    schemes = [PASSWORD] if "basic" in gateway.http_schemes and mode != OFF else []
+    schemes = _schemes(gateway.http_logins) if mode != OFF else []
     if not login_required and principal != ANONYMOUS:
         schemes.append(CERTIFICATE)
     if login_required and principal == ANONYMOUS:

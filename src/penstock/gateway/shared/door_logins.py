@@ -14,13 +14,14 @@ password is checked.
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from penstock.base.errors import KafkaError
 from penstock.base.promise import Promise
 from penstock.base.steps import RunningSteps, Steps, sleep
 from penstock.base.world import World
 from penstock.gateway.shared.login import (
+    AuthorizationCode,
     BearerToken,
     Credentials,
     Login,
@@ -36,6 +37,9 @@ from penstock.metadata.scram import ITERATIONS_MIN, ScramMechanism, hashed, salt
 from penstock.security.bearer import InvalidToken, KeysPending, TokenValidator
 from penstock.security.sasl.plain import PlainUsers
 from penstock.security.sasl.scram import KnownUser, ScramUsers
+
+if TYPE_CHECKING:
+    from penstock.gateway.shared.oidc_client import OidcProvider
 
 PLAIN, OAUTHBEARER = "PLAIN", "OAUTHBEARER"
 
@@ -91,10 +95,11 @@ class DoorLogins:
         session_ms: Mapping[str, int],
         secret: bytes,
         console_secret: str | None = None,
+        oidc: "OidcProvider | None" = None,
     ) -> None:
         """`plain` and `tokens` are None if PLAIN or OAUTHBEARER is off; `session_ms` has the lifetime of connections'
         sessions by mechanism, 0 for no end; `secret` is random; `console_secret` is that of the console's sessions at
-        all nodes of the cluster, if there is one."""
+        all nodes of the cluster, if there is one; `oidc` is the provider that the console's users can log in at."""
         self._context = context
         self._plain = plain
         self._scrams = tuple(scrams)
@@ -106,6 +111,7 @@ class DoorLogins:
         self.session_ms = session_ms
         self._secret = secret
         self._console_secret = console_secret
+        self.oidc = oidc
         self._remembered: OrderedDict[bytes, tuple[ScramMechanism | None, bytes, int]] = OrderedDict()
         """By the keyed hash of a user and a password that was right: the user's mechanism and stored key, and until
         when. Users of PLAIN have none, and are checked again."""
@@ -130,6 +136,8 @@ class DoorLogins:
         try:
             if isinstance(credentials, BearerToken):
                 login = self._of_token(credentials.token)
+            elif isinstance(credentials, AuthorizationCode):
+                login = yield from self._guesses.counted(address, self._of_code(credentials))
             elif self._proof(credentials) in self._remembered:
                 login = yield from self._of_password(credentials, address)
             else:
@@ -159,6 +167,11 @@ class DoorLogins:
         except InvalidToken as error:
             raise LoginRefused(str(error)) from None
         return Login(found.user, OAUTHBEARER, expires_ms=found.expires_ms)
+
+    def _of_code(self, given: AuthorizationCode) -> Steps[Login]:
+        if self.oidc is None:
+            raise LoginRefused("there is no identity provider to log in at")
+        return (yield from self.oidc.log_in(given))
 
     # -- passwords ---------------------------------------------------------------------------------------
 

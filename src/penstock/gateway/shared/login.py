@@ -26,6 +26,18 @@ class BearerToken(NamedTuple):
         return "BearerToken()"
 
 
+class AuthorizationCode(NamedTuple):
+    """What a browser brings back from the identity provider, and what it was sent there with."""
+
+    code: str
+    verifier: str
+    nonce: str
+    redirect_url: str
+
+    def __repr__(self) -> str:
+        return "AuthorizationCode()"
+
+
 class SessionCookie(NamedTuple):
     value: str
 
@@ -33,7 +45,7 @@ class SessionCookie(NamedTuple):
         return "SessionCookie()"
 
 
-Credentials: TypeAlias = Password | BearerToken
+Credentials: TypeAlias = Password | BearerToken | AuthorizationCode
 
 
 class LoginRefused(KafkaError):

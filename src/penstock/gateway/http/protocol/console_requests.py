@@ -61,9 +61,15 @@ class ConsoleCookies:
     def oidc(self, headers: Mapping[str, str]) -> str | None:
         return self._found(headers, _OIDC)
 
-    def set_session(self, headers: Mapping[str, str], value: str, lasts_ms: int) -> tuple[str, str]:
-        """The header that makes the browser keep the session."""
-        return self._set(headers, _SESSION, value, lasts_ms, "Strict")
+    def address(self, headers: Mapping[str, str]) -> str:
+        """This server's, as the browser has reached it."""
+        return f"{'https' if self._has_tls else 'http'}://{headers.get('host', '')}"
+
+    def set_session(
+        self, headers: Mapping[str, str], value: str, lasts_ms: int, *, is_secure: bool = False
+    ) -> tuple[str, str]:
+        """The header that makes the browser keep the session. `is_secure` if it is known that the browser uses TLS."""
+        return self._set(headers, _SESSION, value, lasts_ms, "Strict", is_secure=is_secure)
 
     def set_oidc(self, headers: Mapping[str, str], value: str, lasts_ms: int) -> tuple[str, str]:
         """`Lax`, since the identity provider sends the browser back here: that is a link of another site."""
@@ -81,9 +87,18 @@ class ConsoleCookies:
         return secure if secure is not None or self._has_tls else found.get(name)
 
     def _set(
-        self, headers: Mapping[str, str], name: str, value: str, lasts_ms: int, same_site: str
+        self,
+        headers: Mapping[str, str],
+        name: str,
+        value: str,
+        lasts_ms: int,
+        same_site: str,
+        *,
+        is_secure: bool = False,
     ) -> tuple[str, str]:
-        is_secure = self._has_tls or headers.get("origin", "").startswith("https://")  # a proxy may have TLS
+        is_secure = (
+            is_secure or self._has_tls or headers.get("origin", "").startswith("https://")
+        )  # of a proxy
         prefix, secure = (_SECURE, "; Secure") if is_secure else ("", "")
         return (
             "Set-Cookie",
