@@ -72,7 +72,7 @@ export function url(path, query) {
  */
 async function send(method, path, more) {
   /** @type {Record<string, string>} */
-  const headers = { Accept: more.accept ?? "application/json", ...more.headers };
+  const headers = { Accept: more.accept ?? "application/json", "X-Penstock-Console": "1", ...more.headers };
   if (more.body !== undefined) headers["Content-Type"] = "application/json";
   /** @type {Response} */
   let response;
