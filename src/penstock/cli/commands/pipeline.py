@@ -7,19 +7,31 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, NamedTuple
 
 import typer
+from msgspec import to_builtins
 
 from penstock.base.errors import KafkaError
+from penstock.base.pipeline_report import PIPELINES_TOPIC, PipelineReport
 from penstock.cli.command_group import command_group
-from penstock.cli.connecting import ClientConfigFile, parse_pairs, target_of
+from penstock.cli.connecting import ClientConfigFile, connected, parse_pairs, target_of
 from penstock.cli.main import EXIT_WRONG
 from penstock.cli.options import Json
-from penstock.cli.output import Refused, complain, counted, print_json, print_result, print_table, show_time
+from penstock.cli.output import (
+    Cell,
+    Refused,
+    complain,
+    counted,
+    print_json,
+    print_result,
+    print_table,
+    printable,
+    show_time,
+)
 from penstock.cli.pipeline_show import columns, row_of, show_of
 from penstock.cli.spark_jobs import client_options
 from penstock.spark.pipeline.brokers import check_brokers
@@ -31,7 +43,7 @@ from penstock.spark.pipeline.load import load
 from penstock.spark.pipeline.options import Brokers
 from penstock.spark.pipeline.packaging import session
 from penstock.spark.pipeline.progress import offsets
-from penstock.spark.pipeline.run import Runner, missing_packages, prepare
+from penstock.spark.pipeline.run import Report, Runner, missing_packages, prepare
 from penstock.spark.pipeline.spec import PipelineSpec
 from penstock.spark.pipeline.state import RunLock, StatusFile, read_status
 
@@ -45,6 +57,7 @@ app = command_group(
     penstock pipeline run orders.yaml
     penstock pipeline run orders.yaml --once --json
     penstock pipeline status orders.yaml
+    penstock pipeline list
     """
 )
 File = Annotated[Path, typer.Argument(metavar="FILE", help="A pipeline: a .yaml, .yml or .py file.")]
@@ -106,6 +119,12 @@ def pipeline_run(
     master: Master = None,
     remote: Remote = None,
     conf: Conf = None,
+    report: Annotated[
+        bool,
+        typer.Option(
+            help=f"Report the run to the topic {PIPELINES_TOPIC}, for `penstock pipeline list` and the console."
+        ),
+    ] = True,
     as_json: Annotated[bool, typer.Option("--json", help="JSON lines: an object for each batch.")] = False,
 ) -> int:
     """Run the flows of a pipeline, and show their progress.
@@ -126,7 +145,7 @@ def pipeline_run(
         spec = load(file)
         with stops.listening():
             brokers = _brokers(spec, server, client_config)
-            return _run(spec, options, stops, once=once, brokers=brokers, as_json=as_json)
+            return _run(spec, options, stops, once=once, brokers=brokers, report=report, as_json=as_json)
 
 
 @app.command("validate")
@@ -195,6 +214,74 @@ def pipeline_status(
             print(f"flow {each['flow']} failed: {each['error']}")
 
 
+@app.command("list")
+def pipeline_list(
+    server: Server = None,
+    client_config: ClientConfigFile = None,
+    as_json: Json = False,
+) -> None:
+    """List the pipelines that report to a cluster, wherever they run.
+
+    \b
+    penstock pipeline list
+    penstock pipeline list --server 127.0.0.1:9092 --json
+    """
+    found = _reports(server, client_config)
+    if as_json:
+        print_json({"pipelines": [to_builtins(each) for each in found]})
+    elif not found:
+        print("No pipelines.")
+    else:
+        names = ("pipeline", "state", "flows", "rows/s", "lag", "reported", "host", "error")
+        print_table(names, [_listed(each) for each in found])
+
+
+def _listed(report: PipelineReport) -> list[Cell]:
+    cells: list[Cell] = [
+        report.pipeline,
+        report.state,
+        len(report.flows),
+        round(report.rows_per_s),
+        report.lag,
+    ]
+    return [*cells, show_time(report.updated_ms), report.host, report.last_error]
+
+
+@app.command("show")
+def pipeline_show(
+    name: Annotated[str, typer.Argument(metavar="PIPELINE", help="The name of a pipeline that reports.")],
+    server: Server = None,
+    client_config: ClientConfigFile = None,
+    as_json: Json = False,
+) -> None:
+    """Show the flows of a pipeline as its last report has them: rows, durations, lag and errors.
+
+    \b
+    penstock pipeline show orders
+    """
+    report = next((each for each in _reports(server, client_config) if each.pipeline == name), None)
+    if report is None:
+        raise Refused(
+            f"no pipeline {name} reports to this cluster: `penstock pipeline list` shows those that do"
+        )
+    if as_json:
+        print_json(to_builtins(report))
+        return
+    process = f"pid {report.pid} on {report.host}"
+    print(printable(f"pipeline {name}: {report.state}, {process}, as of {show_time(report.updated_ms)}"))
+    print_table(columns(), [row_of(to_builtins(each)) for each in report.flows])
+    for each in report.flows:
+        if each.error:
+            print(printable(f"flow {each.flow} failed: {each.error}"))
+
+
+def _reports(server: str | None, client_config: str | None) -> list[PipelineReport]:
+    from penstock.client.pipeline_reports import read_reports  # noqa: PLC0415  # only these commands read them
+
+    with connected(server, client_config) as cluster:
+        return read_reports(cluster)
+
+
 def _brokers(spec: PipelineSpec, server: str | None, client_config: str | None) -> Brokers:
     """The brokers of a pipeline: those of the command, else those of the file."""
     try:
@@ -220,6 +307,7 @@ def _run(
     *,
     once: bool,
     brokers: Brokers,
+    report: bool,
     as_json: bool,
 ) -> int:
     remote, where = options.remote, options.remote or options.master
@@ -239,9 +327,16 @@ def _run(
             stops.listen()  # after Spark has installed a handler for Ctrl-C, which ends jobs instead of flows
             builder = Builder(spec, spark, brokers)
             status = StatusFile(spec, where, brokers.servers)
-            with show_of(spec, as_json=as_json) as shown:
+            with ExitStack() as opened:
+                shown = opened.enter_context(show_of(spec, as_json=as_json))
                 runner = Runner(
-                    spec, builder, status, once=once, is_remote=remote is not None, tell=shown.tell
+                    spec,
+                    builder,
+                    status,
+                    once=once,
+                    is_remote=remote is not None,
+                    tell=shown.tell,
+                    report=_report_of(spec, brokers, where, opened) if report else lambda *_: None,
                 )
                 shown.watch(runner.flows)
                 stops.hurry = runner.hurry
@@ -257,6 +352,12 @@ def _run(
             for sentence in refused:
                 complain(sentence)
     return 0
+
+
+def _report_of(spec: PipelineSpec, brokers: Brokers, where: str, opened: ExitStack) -> Report:
+    from penstock.spark.pipeline.report import Reporter  # noqa: PLC0415  # only a run reports
+
+    return opened.enter_context(Reporter(spec, brokers, where, complain)).update
 
 
 class _Stops:

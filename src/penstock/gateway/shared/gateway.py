@@ -15,6 +15,7 @@ from penstock.gateway.search.indexing import SearchIndexer
 from penstock.gateway.search.searches import Searches
 from penstock.gateway.shared.explorer import Explorer
 from penstock.gateway.shared.fair_queue import FairQueue
+from penstock.gateway.shared.pipeline_view import PipelineView
 from penstock.gateway.shared.producer import Producer
 from penstock.gateway.shared.topic_figures import TopicSampler
 from penstock.handlers.support.context import Context
@@ -67,6 +68,7 @@ class Gateway:
         self.peer_rpc = self._with(PeerRpc(context, self))
         self._with(self.members)
         self.producer = self._with(Producer(context, keys))
+        self.pipelines = self._with(PipelineView(context))
 
     def _with(self, part: P) -> P:
         """Start and stop a part with the gateway."""

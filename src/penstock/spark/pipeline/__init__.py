@@ -18,6 +18,8 @@
     brokers            checks that brokers answer
     lag                lag of the flows
     state              lock and status file of a run
+    report             reports a run to a topic
+    secrets            keeps secrets out of reports
     checkpoint         reads a flow's position from its checkpoint
     checkpoint_compat  checks that a checkpoint belongs to its flow
 

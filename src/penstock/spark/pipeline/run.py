@@ -48,6 +48,10 @@ Tell = Callable[[FlowProgress], None]
 """Called for each completed batch, and for each change of a flow's state."""
 
 
+Report = Callable[[str, Sequence[FlowProgress], str | None], None]
+"""Called with the state of the pipeline, its flows and its error, for each batch and about once a second."""
+
+
 Pause = Callable[[float], object]
 """Waits at most this many seconds."""
 
@@ -119,6 +123,7 @@ class Runner:
         once: bool = False,
         is_remote: bool = False,
         tell: Tell = lambda _: None,
+        report: Report = lambda *_: None,
     ) -> None:
         self._spec = spec
         self._builder = builder
@@ -126,6 +131,7 @@ class Runner:
         self._once = once
         self._is_remote = is_remote
         self._tell = tell
+        self._report = report
         self._closing = threading.Event()
         """If set, functions get no further batch."""
         self._running: list[_Running] = []
@@ -294,6 +300,7 @@ class Runner:
         if now or moment - self._status_at >= STATUS_S:
             self._status_at = moment
             self._status.write(state, self.flows, error)
+            self._report(state, self.flows, error)
 
 
 def _is_ready(query: "StreamingQuery") -> bool:

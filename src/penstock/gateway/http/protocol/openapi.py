@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from penstock import __version__
+from penstock.base.pipeline_report import NAME_CHARS_MAX
 from penstock.gateway.http.protocol.errors import ALWAYS, ErrorBody
 from penstock.gateway.http.protocol.messages import JSON, REASONS, Query, Route
 from penstock.gateway.http.protocol.parameters import GROUP_CHARS_MAX, OFFSET_MAX, PARTITION_MAX, TOPIC_NAME
@@ -38,6 +39,7 @@ PATH_PARAMETERS: dict[str, tuple[str, dict[str, Any]]] = {
     "name": ("Name of the topic.", _TOPIC),
     "group": ("Id of the consumer group.", {"type": "string", "minLength": 1, "maxLength": GROUP_CHARS_MAX}),
     "member": ("Id of the member.", {"type": "string", "minLength": 1, "maxLength": GROUP_CHARS_MAX}),
+    "pipeline": ("Name of the pipeline.", {"type": "string", "minLength": 1, "maxLength": NAME_CHARS_MAX}),
     "partition": ("Number of the partition.", {"type": "integer", "minimum": 0, "maximum": PARTITION_MAX}),
     "offset": ("Offset of the record.", {"type": "integer", "minimum": 0, "maximum": OFFSET_MAX}),
 }
