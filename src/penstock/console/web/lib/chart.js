@@ -3,7 +3,7 @@
 
 import { clear, h } from "./dom.js";
 import { time } from "./format.js";
-import { effect, onDispose, read, signal } from "./signal.js";
+import { effect, onDispose, read, scope, signal } from "./signal.js";
 
 /** @typedef {[number, number | null]} Point */
 /** @typedef {{name: string, points: Point[]}} Series */
@@ -40,14 +40,15 @@ export function chart(options) {
   const host = h(
     "p-chart",
     null,
-    h("div", { class: "chart-head" }, h("h3", null, title), moment),
+    h("div", { class: "chart-head" }, h("span", { class: "chart-title" }, title), moment),
     h("div", { class: "chart-area", style: { height: `${height}px` } }, canvas, nothing),
     legend,
   );
   /** @type {Series[]} */
   let series = [];
   let frame = 0;
-  let legendOf = "";
+  let legendOf = "\0"; // the names that the legend has now
+  let endLegend = () => {};
 
   const visible = () => series.filter((each) => !hidden.peek().has(each.name));
   const ask = () => {
@@ -110,27 +111,9 @@ export function chart(options) {
     const names = series.map((each) => each.name).join("\n");
     if (names !== legendOf) {
       legendOf = names;
+      endLegend();
       clear(legend);
-      if (series.length > 1 || series[0]?.name) {
-        legend.append(
-          ...series.map((each, index) =>
-            h(
-              "button",
-              {
-                type: "button",
-                title: each.name,
-                aria: { pressed: () => String(!hidden.value.has(each.name)) },
-                on: { click: () => hidden.update((now) => toggled(now, each.name)) },
-              },
-              h("i", { class: `series-${index % COLOURS}` }),
-              h("span", null, each.name),
-              h("b"),
-            ),
-          ),
-        );
-      } else {
-        legend.append(h("span", { class: "chart-only" }, h("b")));
-      }
+      [, endLegend] = scope(() => legend.append(...(series.length > 1 || series[0]?.name ? series.map(entry) : [h("b")])));
     }
     const now = at.peek();
     const values = legend.querySelectorAll("b");
@@ -139,6 +122,22 @@ export function chart(options) {
       if (values[index]) values[index].textContent = value === null || value === undefined ? "–" : format(value);
     });
     moment.textContent = now === null ? "" : time(now).slice(11, 19);
+  }
+
+  /** @param {Series} of @param {number} index */
+  function entry(of, index) {
+    return h(
+      "button",
+      {
+        type: "button",
+        title: of.name,
+        aria: { pressed: () => String(!hidden.value.has(of.name)) },
+        on: { click: () => hidden.update((now) => toggled(now, of.name)) },
+      },
+      h("i", { class: `series-${index % COLOURS}` }),
+      h("span", null, of.name),
+      h("b"),
+    );
   }
 
   /** @param {PointerEvent | MouseEvent} event */
@@ -182,6 +181,7 @@ export function chart(options) {
   document.addEventListener("themechange", ask);
   onDispose(() => {
     observer.disconnect();
+    endLegend();
     cancelAnimationFrame(frame);
     dark.removeEventListener("change", ask);
     document.removeEventListener("themechange", ask);

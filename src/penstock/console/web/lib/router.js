@@ -1,9 +1,9 @@
 // Pages and their addresses. All addresses are real paths below /console/.
 //
 // A page is a module that exports `page(ctx)`, which returns a node or a promise of one, and `title`. A module is loaded
-// when its page is first shown. While the next page is being made, the previous one stays on the screen. A change of
-// the query alone does not make the page anew: `ctx.query` is a signal. Parameters of the path that the module lists in
-// `keeps` do not make it anew either; the page reads them from `location`.
+// when its page is first shown. A change of the query alone does not make the page anew: `ctx.query` is a signal.
+// Parameters of the path that the module lists in `keeps` do not make it anew either; the page reads them from `location`.
+// `location` changes when the previous page has ended, so no page sees the address of another.
 
 import { h, mount } from "./dom.js";
 import { computed, pageScope, signal, untracked } from "./signal.js";
@@ -63,13 +63,12 @@ export function link(path, props, ...children) {
  * @param {{replace?: boolean}} [how]
  */
 export function setQuery(values, how = {}) {
-  const { path, query } = location.peek();
-  const next = { ...query };
+  const next = Object.fromEntries(new URLSearchParams(window.location.search));
   for (const [name, value] of Object.entries(values)) {
     if (value === null || value === undefined || value === "") delete next[name];
     else next[name] = String(value);
   }
-  navigate(path + search(next), how);
+  navigate((window.location.pathname.slice(BASE.length) || "/") + search(next), how);
 }
 
 /** @param {Record<string, string>} query */
@@ -156,15 +155,26 @@ function arrive() {
   const query = Object.fromEntries(new URLSearchParams(window.location.search));
   const found = find(whole.split("/").filter(Boolean).map(decoded));
   const params = found ? found[1] : {};
-  location.set({ path: whole, params, query });
+  const place = { path: whole, params, query: same(location.peek().query, query) };
   if (found && current && current.route === found[0] && isKept(current, params)) {
     arrivals += 1; // a page that was on its way is not shown any more
     isLoading.set(false);
     current.params = params;
+    location.set(place);
     setTitle(current.module, params);
   } else {
-    show(found);
+    show(found, place);
   }
+}
+
+/**
+ * The old query if the new one is equal, so that what depends on it alone does not change.
+ * @param {Record<string, string>} old
+ * @param {Record<string, string>} query
+ */
+function same(old, query) {
+  const names = Object.keys(query);
+  return names.length === Object.keys(old).length && names.every((name) => old[name] === query[name]) ? old : query;
 }
 
 /** @param {string} name */
@@ -186,8 +196,11 @@ function isKept(shown, params) {
   return [...names].every((name) => keeps.includes(name) || params[name] === shown.params[name]);
 }
 
-/** @param {[Route, Record<string, string>] | null} found */
-async function show(found) {
+/**
+ * @param {[Route, Record<string, string>] | null} found
+ * @param {Place} place
+ */
+async function show(found, place) {
   const arrival = ++arrivals;
   isLoading.set(true);
   /** @type {() => void} */
@@ -197,19 +210,19 @@ async function show(found) {
   /** @type {PageModule | null} */
   let module = null;
   try {
-    if (!found) throw new Error("There is no such page.");
-    module = await found[0].load();
+    module = found && (await found[0].load());
     if (arrival !== arrivals) return;
+    leave(place);
+    if (!found || !module) throw new Error("There is no such page.");
     const { page } = module;
-    const previous = current;
-    current = null;
-    previous?.end();
     const query = computed(() => location.value.query);
     /** @type {Promise<Node> | Node} */
     let made;
     [made, end] = pageScope(() => page({ params: found[1], query, session }));
     node = await made;
   } catch (error) {
+    if (arrival !== arrivals) return;
+    leave(place);
     end();
     end = () => {};
     node = untracked(() => showError(error));
@@ -226,6 +239,14 @@ async function show(found) {
     outlet.scrollTop = 0;
     if (arrival > 1) outlet.focus({ preventScroll: true });
   }
+}
+
+/** The present page ends; then its successor's address is known. @param {Place} place */
+function leave(place) {
+  const previous = current;
+  current = null;
+  previous?.end();
+  location.set(place);
 }
 
 /**

@@ -91,7 +91,8 @@ export function table(options) {
     const isSorted = () => order.value?.key === column.key;
     const sortBy = () => {
       const now = order.peek();
-      const isNumber = rows.length > 0 && typeof column.value(rows[0]) === "number";
+      const known = rows.find((row) => (column.value(row) ?? null) !== null);
+      const isNumber = known !== undefined && typeof column.value(known) === "number";
       order.set(now?.key === column.key ? { key: column.key, desc: !now.desc } : { key: column.key, desc: isNumber });
     };
     return h(
@@ -128,6 +129,11 @@ export function table(options) {
     });
   }
 
+  /** Rows that are wholly in view, below the head. */
+  function wholeRows() {
+    return Math.max(1, Math.floor((scroller.clientHeight - ROW_PX) / ROW_PX));
+  }
+
   /** Which rows are in view: the first, the end, and the room above the first. */
   function view() {
     const height = scroller.clientHeight || 600;
@@ -137,9 +143,11 @@ export function table(options) {
       const first = Math.max(0, Math.floor(scroller.scrollTop / ROW_PX) - SPARE_ROWS);
       return { first, end: Math.min(rows.length, first + count + 2 * SPARE_ROWS), above: first * ROW_PX, whole };
     }
-    const part = scroller.scrollTop / Math.max(1, HEIGHT_PX_MAX - height);
-    const first = Math.max(0, Math.min(rows.length - count, Math.round(part * (rows.length - count))));
-    return { first, end: Math.min(rows.length, first + count + 1), above: scroller.scrollTop, whole: HEIGHT_PX_MAX };
+    const full = wholeRows();
+    const part = Math.min(1, scroller.scrollTop / Math.max(1, HEIGHT_PX_MAX + ROW_PX - height));
+    const first = Math.round(part * (rows.length - full));
+    const end = Math.min(rows.length, first + count);
+    return { first, end, above: Math.min(scroller.scrollTop, HEIGHT_PX_MAX - (end - first) * ROW_PX), whole: HEIGHT_PX_MAX };
   }
 
   function draw() {
@@ -260,8 +268,9 @@ export function table(options) {
       if (at * ROW_PX < scroller.scrollTop) scroller.scrollTop = at * ROW_PX;
       else if (at * ROW_PX > scroller.scrollTop + room) scroller.scrollTop = at * ROW_PX - room;
     } else if (!shown.has(key(rows[at]))) {
-      const count = Math.ceil(scroller.clientHeight / ROW_PX);
-      scroller.scrollTop = (Math.min(at, rows.length - count) / (rows.length - count)) * (HEIGHT_PX_MAX - scroller.clientHeight);
+      const last = rows.length - wholeRows();
+      const from = at < view().first ? at : at - wholeRows() + 1;
+      scroller.scrollTop = (Math.max(0, Math.min(from, last)) / last) * (HEIGHT_PX_MAX + ROW_PX - scroller.clientHeight);
     }
     choose(key(rows[at]));
     draw();
