@@ -13,7 +13,7 @@ from typing import Any, TypeGuard
 
 from penstock.base.ids import TopicPartition
 from penstock.cli.output import Refused
-from penstock.cli.reassign_plan import Assignment
+from penstock.metadata.reassignment_plan import Assignment
 
 VERSION = 1
 ANY = "any"

@@ -15,8 +15,8 @@ from struct import error as struct_error
 from typing import Any, NamedTuple
 
 from penstock.base.errors import ErrorCode
-from penstock.base.ids import Offset, ProducerId, TimestampMs, TopicPartition
-from penstock.storage.producers import ACCEPT_LOSS_EPOCH
+from penstock.base.ids import ProducerId, TimestampMs, TopicPartition
+from penstock.coordinator.transactions.hanging import IDLE, PartitionProducer
 from penstock.wire import Api, MalformedRequest, MalformedResponse, write_request
 from penstock.wire.messages import request_builder
 from penstock.wire.primitives import INT16, INT32, read_count, read_string, skip_tags
@@ -29,12 +29,6 @@ from .identity import init_transactions
 from .topology import by_topic
 
 ANY_AGE = -1
-OPEN = ("Ongoing", "PrepareEpochFence")
-"""States in which a transaction can still be aborted; the protocol's words."""
-
-IDLE = ("Empty", "CompleteCommit", "CompleteAbort", "Dead")
-"""States of an id without an open transaction."""
-
 PRODUCERS_BATCH = 500
 """Partitions in one DescribeProducers: a search in a large cluster is many small requests."""
 
@@ -57,22 +51,6 @@ class Transaction(NamedTuple):
     partitions: tuple[TopicPartition, ...]
     """Partitions without a marker yet."""
     coordinator: int = -1
-
-
-class PartitionProducer(NamedTuple):
-    producer_id: ProducerId
-    epoch: int
-    last_sequence: int
-    last_timestamp: TimestampMs
-    coordinator_epoch: int
-    """Coordinator epoch of the last marker; -1 if there was none."""
-    start_offset: Offset
-    """First offset of its open transaction; -1 if it has none."""
-
-    @property
-    def is_in_doubt(self) -> bool:
-        """Whether the marker of the transaction may be lost with a damaged or missing part of the log."""
-        return self.coordinator_epoch == ACCEPT_LOSS_EPOCH
 
 
 class Filters(NamedTuple):
@@ -251,8 +229,7 @@ def write_abort(cluster: Cluster, partition: TopicPartition, producer: Partition
             producer_epoch=producer.epoch,
             transaction_result=False,
             topics=(topic,),
-            # The coordinator epoch is unknown: 0 fences no coordinator.
-            coordinator_epoch=max(0, producer.coordinator_epoch),
+            coordinator_epoch=producer.abort_epoch,
             transaction_version=0,
         )
         return make.WriteTxnMarkersRequest(markers=(marker,))
@@ -290,8 +267,7 @@ def find_hanging(
         (partition, producer)
         for partition, producers in _all_producers(cluster, partitions, on_error).items()
         for producer in producers
-        if producer.start_offset >= 0
-        and (producer.is_in_doubt or now_ms - producer.last_timestamp >= age_ms_min)
+        if producer.may_hang(now_ms, age_ms_min)
     ]
     if not candidates:
         return []
@@ -310,7 +286,7 @@ def find_hanging(
     found = []
     for partition, producer in candidates:
         owner = names.get(producer.producer_id)
-        if producer.is_in_doubt or owner is None or partition not in covered.get(owner, frozenset()):
+        if producer.hangs(partition, None if owner is None else covered.get(owner, frozenset())):
             found.append(Hanging(partition, producer, owner))
     return sorted(found)
 

@@ -122,12 +122,16 @@ def _brokers(context: Context, call: Call, view: ClientView) -> list[Any]:
 @in_steps
 def describe_quorum(context: Context, call: Call) -> Steps[Any]:
     """DescribeQuorum 0 to 2 at a broker: forwarded to the quorum's leader, unless that is this node."""
-    quorum = context.quorum
-    if quorum.is_leader or quorum.leader_address is None or context.peers is None:
-        return describe_quorum_here(context, call)
     if not context.authorize(call.session, Operation.DESCRIBE, AclResourceType.CLUSTER, CLUSTER_NAME):
         return _quorum_response(call, DENIED_CLUSTER)
+    return (yield from quorum_of_leader(context, call))
 
+
+def quorum_of_leader(context: Context, call: Call) -> Steps[Any]:
+    """The response of the quorum's leader to a client that is authorized."""
+    quorum = context.quorum
+    if quorum.is_leader or quorum.leader_address is None or context.peers is None:
+        return _quorum_here(context, call)
     try:
         return (yield from forward(context, Api.DESCRIBE_QUORUM, call, default_wait_ms(context)))
     except KafkaError as error:
@@ -145,6 +149,10 @@ def describe_quorum_here(context: Context, call: Call) -> Any:
     """
     if not context.authorize(call.session, Operation.DESCRIBE, AclResourceType.CLUSTER, CLUSTER_NAME):
         return _quorum_response(call, DENIED_CLUSTER)
+    return _quorum_here(context, call)
+
+
+def _quorum_here(context: Context, call: Call) -> Any:
     if not _asks_for_metadata(call.message):
         return _quorum_response(call, Result(), _unknown(call))
     quorum = context.quorum.describe()

@@ -42,7 +42,7 @@ _NO_TIME: Final = -1
 """Kafka's time in an error of the broker; in one of the controller it is 0."""
 
 
-def _may_ask(session: Session) -> bool:
+def may_ask(session: Session) -> bool:
     """As in Kafka: not with a token, and not without any authentication."""
     if session.is_by_token:
         return False
@@ -75,7 +75,7 @@ def create_delegation_token(context: Context, call: Call) -> Steps[Any]:
             throttle_time=NO_THROTTLE,
         )
 
-    if not _may_ask(session):
+    if not may_ask(session):
         return respond(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
     if owner != requester and not context.authorize(
         session, Operation.CREATE_TOKENS, AclResourceType.USER, owner
@@ -117,7 +117,7 @@ def renew_delegation_token(context: Context, call: Call) -> Steps[Any]:
     DELEGATION_TOKEN_NOT_FOUND, DELEGATION_TOKEN_EXPIRED, DELEGATION_TOKEN_OWNER_MISMATCH.
     """
     make, message, session = call.make.RenewDelegationTokenResponse, call.message, call.session
-    if not _may_ask(session):
+    if not may_ask(session):
         return _expiry(make, ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, _NO_TIME)
     request = RenewDelegationToken(
         session.principal,
@@ -136,7 +136,7 @@ def expire_delegation_token(context: Context, call: Call) -> Steps[Any]:
     DELEGATION_TOKEN_NOT_FOUND, DELEGATION_TOKEN_EXPIRED, DELEGATION_TOKEN_OWNER_MISMATCH.
     """
     make, message, session = call.make.ExpireDelegationTokenResponse, call.message, call.session
-    if not _may_ask(session):
+    if not may_ask(session):
         return _expiry(make, ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, _NO_TIME)
     request = ExpireDelegationToken(
         session.principal,
@@ -187,14 +187,17 @@ def describe_delegation_token(context: Context, call: Call) -> Steps[Any]:
             error_code=code, tokens=tuple(tokens or ()), throttle_time=NO_THROTTLE
         )
 
-    if not _may_ask(call.session):
+    if not may_ask(call.session):
         return respond(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
     keys = context.token_keys
     if keys is None:
         return respond(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
-    world = context.world
+    world, owners = context.world, call.message.owners
+    wanted = None if owners is None else {f"{each.principal_type}:{each.principal_name}" for each in owners}
     tokens = yield from chosen_in_ticks(
-        world, (token for _, token in context.image.tokens.entries()), _is_visible(context, call)
+        world,
+        (token for _, token in context.image.tokens.entries()),
+        is_visible(context, call.session, wanted),
     )
     tokens = yield from sorted_in_ticks(world, tokens, lambda token: token.token_id)
     found = yield from mapped_in_ticks(
@@ -203,11 +206,12 @@ def describe_delegation_token(context: Context, call: Call) -> Steps[Any]:
     return respond(ErrorCode.NONE, found)
 
 
-def _is_visible(context: Context, call: Call) -> Callable[[DelegationTokenRecord], bool]:
-    session, owners = call.session, call.message.owners
-    wanted = None if owners is None else {f"{each.principal_type}:{each.principal_name}" for each in owners}
+def is_visible(
+    context: Context, session: Session, wanted: set[str] | None = None
+) -> Callable[[DelegationTokenRecord], bool]:
+    """Whether the client sees a token; with `wanted`, only if it concerns one of these principals."""
 
-    def is_visible(token: DelegationTokenRecord) -> bool:
+    def sees(token: DelegationTokenRecord) -> bool:
         if wanted is not None and wanted.isdisjoint(concerned(token)):
             return False
         return (
@@ -216,7 +220,7 @@ def _is_visible(context: Context, call: Call) -> Callable[[DelegationTokenRecord
             or context.permits(session, Operation.DESCRIBE_TOKENS, AclResourceType.USER, token.owner)
         )
 
-    return is_visible
+    return sees
 
 
 def _described(call: Call, token: DelegationTokenRecord, key: bytes) -> Any:

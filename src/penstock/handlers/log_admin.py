@@ -18,11 +18,11 @@ from penstock.base.internal_topics import INTERNAL_TOPICS
 from penstock.base.promise import Promise
 from penstock.base.steps import Steps, next_tick
 from penstock.base.world import Timer
+from penstock.coordinator.transactions.hanging import producers_of
 from penstock.metadata.acls import CLUSTER_NAME, AclResourceType, Operation
 from penstock.metadata.controller.topics import check_name
 from penstock.replica import Partition
 from penstock.storage import Log
-from penstock.storage.producers import ACCEPT_LOSS_EPOCH, UNKNOWN_PRODUCER
 from penstock.wire import Api
 
 from .support.context import Call, Context
@@ -275,27 +275,17 @@ def describe_producers(context: Context, call: Call) -> Any:
 
 
 def _producers(call: Call, log: Log) -> tuple[Any, ...]:
-    producers = log.producers
-
-    def state(producer_id: int) -> Any:
-        producer = producers.by_id.get(producer_id, UNKNOWN_PRODUCER)
-        in_doubt = producers.doubt_of(producer_id) if producers.in_doubt else None
-        epoch, coordinator_epoch, first_offset = (
-            (producer.epoch, producer.coordinator_epoch, producer.txn_first_offset)
-            if in_doubt is None
-            else (in_doubt.epoch, ACCEPT_LOSS_EPOCH, in_doubt.first_offset)
+    return tuple(
+        call.make.ProducerState(
+            producer_id=each.producer_id,
+            producer_epoch=each.epoch,
+            last_sequence=each.last_sequence,
+            last_timestamp=each.last_timestamp,
+            coordinator_epoch=each.coordinator_epoch,
+            current_txn_start_offset=each.start_offset,
         )
-        return call.make.ProducerState(
-            producer_id=producer_id,
-            producer_epoch=epoch,
-            last_sequence=producer.last_sequence,
-            last_timestamp=producer.timestamp,
-            coordinator_epoch=coordinator_epoch,
-            current_txn_start_offset=-1 if first_offset is None else first_offset,
-        )
-
-    known = {*producers.by_id, *(each.producer_id for each in producers.in_doubt.values())}
-    return tuple(state(producer_id) for producer_id in sorted(known))
+        for each in producers_of(log)
+    )
 
 
 HANDLERS: dict[Api, Callable[[Context, Call], Any]] = {

@@ -45,6 +45,9 @@ PENDING_MAX: Final = 10_000
 LINES_A_TICK: Final = 50
 """Written in one tick of the event loop: about a millisecond."""
 
+RECENT_MAX: Final = 500
+"""Lines that are kept in memory to be shown: about a quarter of a megabyte."""
+
 TEXT_MAX: Final = 255
 """Characters of a text in a line. Topics have 249 at most; a client may send names of 32,767."""
 
@@ -109,6 +112,8 @@ class AuditLog:
         self._node_id = node_id
         self._meter = meter
         self._sinks = sinks
+        self.recent: deque[str] = deque(maxlen=RECENT_MAX)
+        """The last lines, whatever became of them in the sinks."""
         self._repeated: dict[Any, _Repeated] = {}
         self._of_clients: dict[tuple[str, ...], int] = {}
         """By event, result, principal and address: the kinds of events in this window."""
@@ -289,6 +294,7 @@ class AuditLog:
         if not pending and self._dropped:
             some.append(_json(self._line(AUDIT, None, None, {"result": DROPPED, "count": self._dropped})))
             self._dropped = 0
+        self.recent.extend(some)
         for sink in self._sinks:
             sink(some)
         self._is_draining = bool(pending)

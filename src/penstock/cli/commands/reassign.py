@@ -16,14 +16,14 @@ from penstock.cli.main import EXIT_CANNOT, EXIT_WRONG
 from penstock.cli.options import Json
 from penstock.cli.output import Refused, complain, counted, print_json, print_table
 from penstock.cli.reassign_file import document_of, read_file
-from penstock.cli.reassign_plan import Assignment, CannotPlan, PlannedBroker
-from penstock.cli.reassign_plan import plan as plan_moves
 from penstock.cli.throttles import clear_throttles, set_throttles
 from penstock.client.admin import describe_topics
 from penstock.client.cluster import Cluster
 from penstock.client.errors import refused
 from penstock.client.reassignments import Moving, alter_reassignments, list_reassignments
 from penstock.client.replicas import log_ends
+from penstock.metadata.reassignment_plan import Assignment, CannotPlan, PlannedBroker
+from penstock.metadata.reassignment_plan import plan as plan_moves
 
 app = command_group(
     """Move partitions to other brokers.

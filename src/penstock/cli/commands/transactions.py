@@ -16,6 +16,7 @@ from penstock.client import transactions as client
 from penstock.client.cluster import Cluster
 from penstock.client.errors import BrokerRefused
 from penstock.client.transactions import ANY_AGE, Filters
+from penstock.coordinator.transactions.hanging import IDLE, OPEN, PartitionProducer
 
 app = command_group(
     """List, describe and abort transactions.
@@ -228,7 +229,7 @@ def _colon(partition: TopicPartition) -> str:
     return f"{partition.topic}:{partition.partition}"
 
 
-def _producer(producer: client.PartitionProducer) -> dict[str, Any]:
+def _producer(producer: PartitionProducer) -> dict[str, Any]:
     return {
         "producerId": producer.producer_id,
         "producerEpoch": producer.epoch,
@@ -261,7 +262,7 @@ def _print(transaction: client.Transaction, now_ms: int) -> None:
     print(f"{producer}, timeout {transaction.timeout_ms / 1000:g} s, coordinator {transaction.coordinator}")
     if transaction.started_ms is not None:
         age_s = max(0, now_ms - transaction.started_ms) / 1000
-        begun = "the last one began" if transaction.state in client.IDLE else "open since"
+        begun = "the last one began" if transaction.state in IDLE else "open since"
         print(f"{begun} {show_time(transaction.started_ms)}, {age_s:.1f} s ago")
     if transaction.partitions:
         print(f"partitions without a marker: {show_partitions(transaction.partitions)}")
@@ -307,7 +308,7 @@ def _abort(server: str | None, client_config: str | None, name: str, *, yes: boo
     """Abort the open transaction of a transactional id; its producer is fenced."""
     with connected(server, client_config) as cluster:
         transaction = client.describe_transaction(cluster, name)
-        if transaction.state not in client.OPEN:
+        if transaction.state not in OPEN:
             raise Refused(f"{name} has no transaction to abort, it is in state {transaction.state}")
         confirm(f"Abort the transaction of {name} and fence its producer?", "nothing was aborted", yes=yes)
         client.terminate(cluster, transaction)
@@ -336,7 +337,7 @@ def _abort_in_partition(
     print_result({"aborted": True, "was": was}, sentence, as_json=as_json)
 
 
-def _open_at(cluster: Cluster, partition: TopicPartition, start_offset: int) -> client.PartitionProducer:
+def _open_at(cluster: Cluster, partition: TopicPartition, start_offset: int) -> PartitionProducer:
     found = [each for each in client.describe_producers(cluster, partition) if each.start_offset >= 0]
     for each in found:
         if each.start_offset == start_offset:

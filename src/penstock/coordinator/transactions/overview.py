@@ -40,5 +40,5 @@ def list_transactions(
             continue
         if request.matches is not None and not request.matches(transactional_id):
             continue
-        listed.append(Listed(transactional_id, current.producer_id, current.state.title))
+        listed.append(Listed(transactional_id, current.producer_id, current.state.title, current.started_ms))
     return ListReply(tuple(listed), unknown)

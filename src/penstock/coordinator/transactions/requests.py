@@ -154,6 +154,8 @@ class Listed(NamedTuple):
     transactional_id: str
     producer_id: ProducerId
     state: str
+    started_ms: TimestampMs = -1
+    """Start time of the open or else of the last transaction; -1 if there was none."""
 
 
 class ListReply(NamedTuple):

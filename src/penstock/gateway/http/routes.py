@@ -6,6 +6,7 @@ from typing import Any
 
 from penstock.base.steps import Steps
 from penstock.gateway.http import (
+    acls,
     cluster,
     configs,
     console,
@@ -19,13 +20,19 @@ from penstock.gateway.http import (
     operations,
     pipelines,
     produce,
+    quotas,
+    reassignments,
     records,
     search,
+    security,
     session,
     session_oidc,
     tail,
+    tokens,
     topic_list,
     topics,
+    transactions,
+    users,
 )
 from penstock.gateway.http.protocol import openapi
 from penstock.gateway.http.protocol.messages import JSON, Request, Response, Route, Routes
@@ -48,7 +55,14 @@ def all_routes() -> Sequence[Route]:
         *groups.ROUTES,
         *group_offsets.ROUTES,
         *pipelines.ROUTES,
+        *transactions.ROUTES,
         *cluster.ROUTES,
+        *reassignments.ROUTES,
+        *users.ROUTES,
+        *acls.ROUTES,
+        *quotas.ROUTES,
+        *tokens.ROUTES,
+        *security.ROUTES,
         *explorer.ROUTES,
         *operations.ROUTES,
         *session.ROUTES,

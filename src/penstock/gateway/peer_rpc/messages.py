@@ -15,6 +15,9 @@ import msgspec
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import Offset, TimestampMs, Uuid
 from penstock.coordinator.groups import requests as groups
+from penstock.coordinator.transactions import requests as transactions
+from penstock.coordinator.transactions.hanging import PartitionProducer
+from penstock.gateway.shared.config_entries import ConfigEntry
 from penstock.gateway.shared.log_inspection import PartitionView
 from penstock.gateway.shared.segment_inspection import BatchPage, IndexView, Lookup
 from penstock.gateway.shared.topic_figures import TopicFigures
@@ -312,6 +315,93 @@ class GroupSummaries(_Message, frozen=True):
     """How many of the named groups were looked at, from the first."""
 
 
+# -- transactions ----------------------------------------------------------------------------------------------
+
+
+class ListTransactions(_Message, frozen=True):
+    """List the transactions that the receiver coordinates. Empty filters let everything through."""
+
+    states: tuple[str, ...] = ()
+    producer_ids: tuple[int, ...] = ()
+    age_ms_min: int = -1
+
+
+class GetProducers(_Message, frozen=True):
+    """Get the producers of a partition that the receiver leads."""
+
+    topic_id: Uuid
+    partition: int
+
+
+class FindOpenTransactions(_Message, frozen=True):
+    """Find transactions that are open in partitions that the receiver leads, and that got no record for some time."""
+
+    age_ms_min: int
+    limit: int
+
+
+class OpenTransaction(_Message, frozen=True):
+    topic: str
+    partition: int
+    producer: PartitionProducer
+
+
+class AbortOpenTransaction(_Message, frozen=True):
+    """Write an abort marker for the transaction that begins at an offset, without its coordinator."""
+
+    topic_id: Uuid
+    partition: int
+    start_offset: Offset
+
+
+# -- brokers ---------------------------------------------------------------------------------------------------
+
+
+class GetLogDirectory(_Message, frozen=True):
+    """Get the space of the receiver's log directory, and the sizes of its logs."""
+
+    with_topics: bool = False
+
+
+class TopicSize(_Message, frozen=True):
+    topic: str
+    partitions: int
+    size_bytes: int
+
+
+class LogDirectory(_Message, frozen=True):
+    path: str
+    total_bytes: int
+    free_bytes: int
+    logs_bytes: int
+    partitions: int
+    topics: tuple[TopicSize, ...] = ()
+
+
+class GetLogRanges(_Message, frozen=True):
+    """Get the log start and log end offsets of the receiver's replicas, as leader or follower."""
+
+    partitions: tuple[tuple[Uuid, int], ...]
+
+
+LogRanges: TypeAlias = list[tuple[Offset, Offset] | None]
+"""None for a partition without a replica."""
+
+
+class GetBrokerConfigs(_Message, frozen=True):
+    """Get all configs of the receiver."""
+
+
+class GetAudit(_Message, frozen=True):
+    """Get the last lines of the receiver's audit."""
+
+    limit: int
+
+
+AuditLines: TypeAlias = list[str] | None
+"""Oldest first; None if the receiver has no audit."""
+
+
 class _Call(NamedTuple):
     request: Any
     """Type of the request."""
@@ -354,6 +444,16 @@ CALLS: Final[Mapping[str, _Call]] = {
     "DescribeGroups": _group_call(groups.DescribeGroups),
     "DeleteGroups": _group_call(groups.DeleteGroups),
     "ConsumerGroupDescribe": _group_call(groups.ConsumerGroupDescribe),
+    "ListTransactions": _Call(ListTransactions, list[transactions.Listed]),
+    "DescribeTransaction": _Call(transactions.DescribeTransaction, transactions.Described),
+    "InitProducerId": _Call(transactions.InitProducerId, transactions.ProducerReply),
+    "GetProducers": _Call(GetProducers, list[PartitionProducer]),
+    "FindOpenTransactions": _Call(FindOpenTransactions, list[OpenTransaction]),
+    "AbortOpenTransaction": _Call(AbortOpenTransaction, PartitionProducer),
+    "GetLogDirectory": _Call(GetLogDirectory, LogDirectory),
+    "GetLogRanges": _Call(GetLogRanges, LogRanges),
+    "GetBrokerConfigs": _Call(GetBrokerConfigs, list[ConfigEntry]),
+    "GetAudit": _Call(GetAudit, AuditLines),
 }
 """By the kind on the wire."""
 

@@ -11,7 +11,8 @@ from penstock.base.ids import Offset, Uuid
 from penstock.base.promise import Promise
 from penstock.base.steps import RunningSteps, Steps, next_tick
 from penstock.coordinator.groups import requests as groups
-from penstock.gateway.peer_rpc import messages
+from penstock.coordinator.transactions import requests as transactions
+from penstock.gateway.peer_rpc import administration, messages
 from penstock.gateway.peer_rpc.held_replicas import bounds_of, held_replicas
 from penstock.gateway.shared.access import TOPIC, allow
 from penstock.gateway.shared.log_inspection import PartitionView, ViewLimits, view_partitions
@@ -72,6 +73,9 @@ class PeerService:
             groups.DescribeGroups: self._of_groups,
             groups.DeleteGroups: self._of_groups,
             groups.ConsumerGroupDescribe: self._of_groups,
+            transactions.DescribeTransaction: self._of_transaction,
+            transactions.InitProducerId: self._of_transaction,
+            **dict.fromkeys(administration.ANSWERS, self._administration),
         }
 
     def answer(self, session: Session, data: bytes) -> Promise[bytes]:
@@ -252,6 +256,17 @@ class PeerService:
         if len(asked.groups) != 1:
             raise KafkaError(f"{len(asked.groups)} groups, expected one", ErrorCode.INVALID_REQUEST)
         return (yield self._context.groups.handle(asked.groups[0], asked))
+
+    # -- administration --------------------------------------------------------------------------------
+
+    def _of_transaction(
+        self, _: Session, asked: transactions.DescribeTransaction | transactions.InitProducerId
+    ) -> Steps[Any]:
+        return (yield self._context.transactions.handle(asked.transactional_id, asked))
+
+    def _administration(self, _: Session, asked: Any) -> Steps[Any]:
+        """The sender has checked that the client is authorized."""
+        return (yield from administration.answer(self._context, asked))
 
 
 def lag_times(context: Context, offsets: Sequence[tuple[Uuid, int, Offset]]) -> Steps[messages.LagTimes]:

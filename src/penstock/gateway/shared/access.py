@@ -18,11 +18,19 @@ from penstock.handlers.support.context import Context, Session
 from penstock.metadata.acls import CLUSTER_NAME, AclResourceType, Operation
 
 CLUSTER, GROUP, TOPIC = AclResourceType.CLUSTER, AclResourceType.GROUP, AclResourceType.TOPIC
+TRANSACTIONAL_ID, TOKEN, USER = (
+    AclResourceType.TRANSACTIONAL_ID,
+    AclResourceType.DELEGATION_TOKEN,
+    AclResourceType.USER,
+)
 
 _DENIED: Final = {
     TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
     CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    TOKEN: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+    USER: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
 }
 
 
@@ -39,7 +47,7 @@ class Need(NamedTuple):
         text = f"{self.operation.name.replace('_', ' ').title().replace(' ', '')} on "
         if self.on is CLUSTER:
             return f"{text}the cluster"
-        text += f"the {self.on.name.lower()}" + ("" if self.parameter else f" `{self.name}`")
+        text += f"the {_words(self.on)}" + ("" if self.parameter else f" `{self.name}`")
         return f"{text} or the cluster" if self.or_on_cluster else text
 
 
@@ -63,6 +71,7 @@ ANY_USER: Final = Rule()
 ANYONE: Final = Rule(is_open=True)
 
 DESCRIBE_CLUSTER: Final = Need(Operation.DESCRIBE, CLUSTER)
+ALTER_CLUSTER: Final = Need(Operation.ALTER, CLUSTER)
 
 
 def check(
@@ -105,7 +114,11 @@ def is_still_allowed(
 
 
 def denied(session: Session, operation: Operation, on: AclResourceType, name: str) -> KafkaError:
-    what = f"{on.name.lower()} {name!r}" if on is not CLUSTER else "the cluster"
+    what = f"{_words(on)} {name!r}" if on is not CLUSTER else "the cluster"
     return KafkaError(
         f"{session.principal} is not authorized: {operation.name.lower()} on {what}", _DENIED[on]
     )
+
+
+def _words(on: AclResourceType) -> str:
+    return on.name.lower().replace("_", " ")

@@ -42,6 +42,13 @@ PATH_PARAMETERS: dict[str, tuple[str, dict[str, Any]]] = {
     "pipeline": ("Name of the pipeline.", {"type": "string", "minLength": 1, "maxLength": NAME_CHARS_MAX}),
     "partition": ("Number of the partition.", {"type": "integer", "minimum": 0, "maximum": PARTITION_MAX}),
     "offset": ("Offset of the record.", {"type": "integer", "minimum": 0, "maximum": OFFSET_MAX}),
+    "transactional_id": (
+        "The `transactional.id` of the producer.",
+        {"type": "string", "minLength": 1, "maxLength": GROUP_CHARS_MAX},
+    ),
+    "broker": ("Id of the broker.", {"type": "integer", "minimum": 0, "maximum": PARTITION_MAX}),
+    "user": ("Name of the user.", {"type": "string", "minLength": 1, "maxLength": 255}),
+    "token": ("Id of the delegation token.", {"type": "string", "minLength": 1, "maxLength": 255}),
 }
 """Parameters in paths, by name: a name means the same in every path."""
 

@@ -53,6 +53,11 @@ RUNNING_BROKERS: Final = {
 }
 """Dynamic settings of all brokers."""
 
+RUNNING_BROKER: Final = {
+    name: each for name, each in BROKER_SETTINGS.items() if each.mode is not Mode.READ_ONLY
+}
+"""Dynamic settings of one broker."""
+
 _DECIMAL: Final = "^-?[0-9]{1,20}([.][0-9]{1,20})?([eE][+-]?[0-9]{1,3})?$"
 _SHARE: Final = "^(0([.][0-9]{1,20})?|1([.]0{1,20})?)$"
 _TRUTH: Final = "^([tT][rR][uU][eE]|[fF][aA][lL][sS][eE])$"
@@ -95,7 +100,7 @@ def _form(setting: Setting) -> Form:
 
 _FORMS: Final = {
     **{name: _form(each) for name, each in TOPIC_SETTINGS.items()},
-    **{name: _form(each) for name, each in RUNNING_BROKERS.items()},
+    **{name: _form(each) for name, each in RUNNING_BROKER.items()},
 }
 
 
@@ -134,6 +139,10 @@ BrokerSettingChanges: TypeAlias = Annotated[
     dict[str, Any],
     Meta(min_length=1, extra_json_schema=_schema(RUNNING_BROKERS, may_be_null=True)),
 ]
+OneBrokerSettingChanges: TypeAlias = Annotated[
+    dict[str, Any],
+    Meta(min_length=1, extra_json_schema=_schema(RUNNING_BROKER, may_be_null=True)),
+]
 
 
 def new_texts(topic: str, values: Mapping[str, Any]) -> dict[str, str]:
@@ -168,7 +177,9 @@ def _read(
     resource: Resource, values: Mapping[str, Any]
 ) -> tuple[dict[str, str | None], dict[str, BadSetting]]:
     """The text of each config, and what is wrong with others."""
-    table = RUNNING_BROKERS if resource == ALL_BROKERS else TOPIC_SETTINGS
+    table = TOPIC_SETTINGS
+    if resource.type == ResourceType.BROKER:
+        table = RUNNING_BROKERS if resource == ALL_BROKERS else RUNNING_BROKER
     found: dict[str, str | None] = {}
     wrong: dict[str, BadSetting] = {}
     for name, value in values.items():

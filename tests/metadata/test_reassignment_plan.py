@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from penstock.base.ids import TopicPartition
-from penstock.cli.reassign_plan import Assignment, CannotPlan, PlannedBroker, plan
+from penstock.metadata.reassignment_plan import Assignment, CannotPlan, PlannedBroker, plan
 
 T = TopicPartition
 

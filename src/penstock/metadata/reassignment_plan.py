@@ -38,7 +38,7 @@ def plan(
     """Replicas for each partition on these brokers; without a factor the number of replicas stays."""
     without = [each.id for each in brokers if each.rack is None]
     if without and len(without) < len(brokers):
-        raise CannotPlan(f"broker {without[0]} has no rack, but others have; ignore racks with --no-racks")
+        raise CannotPlan(f"broker {without[0]} has no rack, but others have: give it one, or ignore racks")
     most = max((len(replicas) for replicas in current.values()), default=0)
     wanted = replication_factor or most
     if wanted > len(brokers):
