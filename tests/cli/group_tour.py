@@ -266,8 +266,8 @@ def hanging(shell: Shell) -> None:
     shell("configs", "set", "brokers", f"{check}=false")
     try:
         with Cluster(parse_servers(shell.server)) as cluster:
-            reply = ask_leader(cluster, TopicPartition("stuck", 0), _stray(987_654), _produced)
-        assert _produced(reply) == 0
+            reply = ask_leader(cluster, TopicPartition("stuck", 0), stray_batch(987_654), produced_code)
+        assert produced_code(reply) == 0
     finally:
         shell("configs", "unset", "brokers", check)
     shell("produce", "stuck", stdin=b"behind\n")
@@ -284,7 +284,7 @@ def hanging(shell: Shell) -> None:
     assert shell.json("transactions", "list", "--hanging", "--older", "0s")["hanging"] == []
 
 
-def _stray(producer_id: int) -> Request[ProduceResponse]:
+def stray_batch(producer_id: int) -> Request[ProduceResponse]:
     batch = build_batch(
         [(None, b"stray", 1_767_225_600_000)],
         producer_id=producer_id,
@@ -298,7 +298,7 @@ def _stray(producer_id: int) -> Request[ProduceResponse]:
     return Request(Api.PRODUCE, 9, 11, lambda version: produce_body(version, request), read_produce_response)
 
 
-def _produced(response: ProduceResponse) -> int:
+def produced_code(response: ProduceResponse) -> int:
     return response.topics[0][1][0].error_code
 
 

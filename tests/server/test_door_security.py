@@ -21,7 +21,7 @@ from penstock.client.errors import ClientError
 from penstock.client.line import LineClient, LineError
 from penstock.gateway.http.protocol.messages import Route
 from penstock.gateway.http.routes import all_routes
-from penstock.gateway.shared.access import CLUSTER, GROUP, TOPIC
+from penstock.gateway.shared.access import CLUSTER, GROUP, TOPIC, TRANSACTIONAL_ID
 from penstock.server import file_watch
 from penstock.testing import Broker
 
@@ -489,14 +489,60 @@ REQUESTS: dict[str, tuple[str, Any]] = {
     "PATCH /cluster/configs": ("/cluster/configs", {"configs": {"log.retention.ms": None}}),
     "POST /groups/{group}/offsets": ("/groups/g/offsets", {"topic": "t", "to": "earliest"}),
     "GET /topics/{topic}/tail": ("/topics/t/tail?wait_ms=0", None),
+    "POST /topics/{topic}/partitions/{partition}/producers/abort": (
+        "/topics/t/partitions/0/producers/abort",
+        {"start_offset": 0},
+    ),
+    "PATCH /brokers/{broker}/configs": ("/brokers/1/configs", {"configs": {"log.retention.ms": None}}),
+    "POST /elections": ("/elections", {}),
+    "POST /reassignments/plan": ("/reassignments/plan", {}),
+    "POST /reassignments": (
+        "/reassignments",
+        {"partitions": [{"topic": "t", "partition": 0, "replicas": [1]}]},
+    ),
+    "POST /reassignments/cancel": ("/reassignments/cancel", {}),
+    "POST /users": ("/users", {"user": "u", "password": "p"}),
+    "PUT /users/{user}/password": ("/users/u/password", {"password": "p"}),
+    "POST /acls": (
+        "/acls",
+        {
+            "acls": [
+                {
+                    "resource_type": "topic",
+                    "resource_name": "t",
+                    "principal": "User:u",
+                    "operation": "read",
+                }
+            ]
+        },
+    ),
+    "DELETE /acls": ("/acls?principal=User:nobody", None),
+    "GET /acls/explain": (
+        "/acls/explain?principal=User:u&operation=read&resource_type=topic&resource_name=t",
+        None,
+    ),
+    "GET /acls/who": ("/acls/who?operation=read&resource_type=topic&resource_name=t", None),
+    "POST /quotas": ("/quotas", {"entity": {"user": "u"}, "limits": {"request_percentage": None}}),
+    "POST /tokens": ("/tokens", {}),
+    "POST /tokens/{token}/renew": ("/tokens/x/renew", {}),
+    "POST /tokens/{token}/expire": ("/tokens/x/expire", {}),
     "DELETE /topics/{topic}/partitions/{partition}/records": (
         "/topics/t/partitions/0/records?before=0",
         None,
     ),
 }
 """What is sent to routes that need more than their path."""
-NAMES = {"topic": "t", "name": "t", "group": "g", "partition": "0"}
-KINDS = {TOPIC: "TOPIC", GROUP: "GROUP", CLUSTER: "BROKER"}
+NAMES = {
+    "topic": "t",
+    "name": "t",
+    "group": "g",
+    "partition": "0",
+    "transactional_id": "x",
+    "broker": "1",
+    "user": "u",
+    "token": "x",
+}
+KINDS = {TOPIC: "TOPIC", GROUP: "GROUP", CLUSTER: "BROKER", TRANSACTIONAL_ID: "TRANSACTIONAL_ID"}
 
 
 @pytest.mark.parametrize("route", all_routes(), ids=lambda route: f"{route.method} {route.path}")
@@ -522,7 +568,11 @@ def test_every_route_obeys_its_rule(guarded: Broker, route: Route) -> None:
         assert (status() == 403) == bool(needs)
         granted = []
         for need in needs:
-            name = {TOPIC: need.name if not need.parameter else "t", GROUP: "g"}.get(need.on, "kafka-cluster")
+            name = {
+                TOPIC: need.name if not need.parameter else "t",
+                GROUP: "g",
+                TRANSACTIONAL_ID: "x",
+            }.get(need.on, "kafka-cluster")
             granted.append((need.operation.name, KINDS[need.on], name))
             assert status() == 403
             create_acls(guarded, acl("ivan", *granted[-1]))

@@ -122,7 +122,7 @@ def _abort_open(context: Context, asked: messages.AbortOpenTransaction) -> Steps
         if each.start_offset == asked.start_offset:
             yield context.markers.append(name, each.producer_id, each.epoch, each.abort_epoch, False)
             return each
-    offsets = ", ".join(str(each.start_offset) for each in opened[:10])
+    offsets = ", ".join(map(str, sorted(each.start_offset for each in opened)[:10]))
     others = f"they begin at {offsets}" if opened else "none is open there"
     raise KafkaError(
         f"no open transaction begins at offset {asked.start_offset} of {name}: {others}",
