@@ -1,5 +1,6 @@
-"""A cluster of three over HTTP: brokers, disks, configs, the quorum, moves of partitions and elections. Requests go to a
-broker that often is not the one concerned."""
+"""A cluster of three over HTTP: brokers, disks, configs, the quorum, moves of partitions and elections.
+
+Requests go to a broker that often is not the one concerned."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -107,7 +108,9 @@ def test_a_plan_drains_a_broker_and_its_moves_complete(cluster: Cluster, http: h
         assert each["size_bytes"] is not None
     assert any(3 in each for each in replicas_of(http, "moved")), "a plan changes nothing"
 
-    wanted = [{name: each[name] for name in ("topic", "partition", "replicas")} for each in plan["partitions"]]
+    wanted = [
+        {name: each[name] for name in ("topic", "partition", "replicas")} for each in plan["partitions"]
+    ]
     done = http.post("/reassignments", json={"partitions": wanted}).json()
     assert done["changed"] == len(wanted)
     assert all(each["error"] is None for each in done["partitions"])

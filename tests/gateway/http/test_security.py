@@ -181,7 +181,9 @@ def test_acls_are_added_listed_explained_and_removed(http: httpx.Client, alice: 
     ],
 )
 def test_an_acl_that_is_not_right_is_refused(http: httpx.Client, change: dict[str, str]) -> None:
-    assert error_of(http.post("/acls", json={"acls": [{**TOPIC_ACL, **change}]}), 400)["code"] == "invalid_body"
+    assert (
+        error_of(http.post("/acls", json={"acls": [{**TOPIC_ACL, **change}]}), 400)["code"] == "invalid_body"
+    )
 
 
 def test_all_acls_are_not_removed_by_a_forgotten_parameter(http: httpx.Client) -> None:
@@ -324,7 +326,9 @@ def test_a_node_without_security_says_so() -> None:
 
 def test_a_user_made_at_one_broker_logs_in_at_every_broker_at_once() -> None:
     security = Security(protocol="SASL_PLAINTEXT", acls=False)
-    with Cluster(3, http=True, security=security, settings={"http.security.protocol": "PLAINTEXT"}) as cluster:
+    with Cluster(
+        3, http=True, security=security, settings={"http.security.protocol": "PLAINTEXT"}
+    ) as cluster:
         made = httpx.post(
             f"{cluster.brokers[1].http_url}/users", json={"user": "grace", "password": "g"}, timeout=30
         )

@@ -9,7 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.ids import TopicPartition
 from penstock.coordinator.groups import requests as groups
+from penstock.coordinator.transactions import requests as transactions
+from penstock.coordinator.transactions.hanging import PartitionProducer
 from penstock.gateway.peer_rpc import messages
 from penstock.gateway.peer_rpc.messages import Conflict
 from penstock.gateway.shared.topic_figures import TopicFigures
@@ -106,6 +109,42 @@ REPLIES += [
             ),
         ],
     ),
+]
+
+MESSAGES += [
+    messages.ListTransactions(("Ongoing",), (7,), 60_000),
+    messages.GetProducers(ID, 0),
+    messages.FindOpenTransactions(0, 1_000),
+    messages.AbortOpenTransaction(ID, 0, 42),
+    messages.GetLogDirectory(True),
+    messages.GetLogRanges(((ID, 0), (ID, 1))),
+    messages.GetBrokerConfigs(),
+    messages.GetAudit(500),
+    transactions.DescribeTransaction("billing"),
+    transactions.InitProducerId("billing", 60_000, transactions.ProducerEpoch(7, 1)),
+]
+_PRODUCER = PartitionProducer(7, 1, 9, 1_700_000_000_000, -1, 42)
+REPLIES += [
+    (messages.ListTransactions(), [transactions.Listed("billing", 7, "Ongoing", 5)]),
+    (messages.GetProducers(ID, 0), [_PRODUCER]),
+    (messages.FindOpenTransactions(0, 1), [messages.OpenTransaction("orders", 0, _PRODUCER)]),
+    (messages.AbortOpenTransaction(ID, 0, 42), _PRODUCER),
+    (
+        messages.GetLogDirectory(),
+        messages.LogDirectory("/logs", 100, 60, 30, 2, (messages.TopicSize("orders", 2, 30),)),
+    ),
+    (messages.GetLogRanges(((ID, 0),)), [None, (0, 5)]),
+    (
+        messages.GetBrokerConfigs(),
+        [messages.ConfigRow("node.id", "1", "file", False, True, "int", "The id.")],
+    ),
+    (messages.GetAudit(1), ["{}"]),
+    (messages.GetAudit(1), None),
+    (
+        transactions.DescribeTransaction("billing"),
+        transactions.Described(ErrorCode.NONE, "Ongoing", 7, 1, 60_000, 5, (TopicPartition("orders", 0),)),
+    ),
+    (transactions.InitProducerId("billing", 1), transactions.ProducerReply(ErrorCode.NONE, 7, 2)),
 ]
 
 
