@@ -71,7 +71,7 @@ def test_configs_of_one_broker_are_its_own(http: httpx.Client) -> None:
     assert configs(1)["node.id"]["value"] == "1"
     assert configs(3)["node.id"]["value"] == "3"
     change = {"configs": {"log.retention.ms": 77_000}}
-    dry = http.patch("/brokers/3/configs?validate_only=true", json=change)
+    dry = http.patch("/brokers/3/configs?dry_run=true", json=change)
     assert dry.status_code == 200
     assert configs(3)["log.retention.ms"]["source"] != "broker"
     assert http.patch("/brokers/3/configs", json=change).status_code == 200

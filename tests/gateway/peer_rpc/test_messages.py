@@ -15,6 +15,7 @@ from penstock.coordinator.transactions import requests as transactions
 from penstock.coordinator.transactions.hanging import PartitionProducer
 from penstock.gateway.peer_rpc import messages
 from penstock.gateway.peer_rpc.messages import Conflict
+from penstock.gateway.shared.config_entries import ConfigEntry
 from penstock.gateway.shared.topic_figures import TopicFigures
 from penstock.search.query import Chunk, Match, PartitionPlan, Portion, SearchQuery, Unsearched
 
@@ -136,7 +137,7 @@ REPLIES += [
     (messages.GetLogRanges(((ID, 0),)), [None, (0, 5)]),
     (
         messages.GetBrokerConfigs(),
-        [messages.ConfigRow("node.id", "1", "file", False, True, "int", "The id.")],
+        [ConfigEntry("node.id", "1", "file", False, True, "int", "The id.", "1", [], [], 0, None, True)],
     ),
     (messages.GetAudit(1), ["{}"]),
     (messages.GetAudit(1), None),

@@ -67,7 +67,7 @@ class AlterQuotaRequest(msgspec.Struct, forbid_unknown_fields=True):
     entity: Entity
     limits: Limits
     """Limits that are left out stay."""
-    validate_only: bool = False
+    dry_run: bool = False
     """Check the change, and make none."""
 
 
@@ -113,9 +113,7 @@ def _alter(gateway: Any, request: Request) -> Steps[Response]:
     if not changes:
         raise HttpError(409, "no_limits", "no limit is given: name at least one, or null to remove it")
     alteration = QuotaAlteration(entity, tuple(changes.items()))
-    [result] = yield from decide(
-        context, AlterClientQuotas((alteration,), wanted.validate_only), request.session
-    )
+    [result] = yield from decide(context, AlterClientQuotas((alteration,), wanted.dry_run), request.session)
     if result.message is not None:  # each value is valid by itself: they do not fit each other
         raise HttpError(409, result.code.name.lower(), result.message)
     check(result, "the quota could not be changed")
