@@ -1,9 +1,10 @@
 // The console: routes to pages, and the frame around them.
 
-import { api, expired, loadSession, session } from "./lib/api.js";
+import { api, loadSession, session } from "./lib/api.js";
 import { h, mount } from "./lib/dom.js";
 import { problem } from "./lib/layout.js";
-import { location, navigate, reload, route, start } from "./lib/router.js";
+import { keepSession, toLogin, watchExpiry } from "./lib/login.js";
+import { location, reload, route, start } from "./lib/router.js";
 import { effect } from "./lib/signal.js";
 import { shell } from "./shell.js";
 
@@ -36,13 +37,6 @@ function errorPage(error) {
   return problem(error, again);
 }
 
-function toLogin() {
-  const { path, query } = location.peek();
-  if (path.startsWith("/login")) return;
-  const text = new URLSearchParams(query).toString();
-  navigate(`/login?then=${encodeURIComponent(path + (text ? `?${text}` : ""))}`, { replace: true });
-}
-
 /** `/` leads to the page's filter. @param {KeyboardEvent} event */
 function shortcut(event) {
   if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey) return;
@@ -64,12 +58,11 @@ async function begin() {
     if (api.connection.value === "up" && wasDown) loadSession().catch(() => {});
     wasDown = api.connection.value === "down";
   });
-  effect(() => {
-    if (expired.value > 0) toLogin();
-  });
   const { login_required, principal } = session.peek();
-  start(outlet, session, errorPage);
   if (login_required && !principal) toLogin();
+  start(outlet, session, errorPage);
+  watchExpiry();
+  keepSession();
   // After a log-in or a log-out, what is shown may be another.
   let user = session.peek().principal;
   effect(() => {

@@ -3,6 +3,7 @@
 
 import { api, session } from "./lib/api.js";
 import { h, svg } from "./lib/dom.js";
+import { logOut } from "./lib/login.js";
 import { isLoading, link, location } from "./lib/router.js";
 import { effect, signal } from "./lib/signal.js";
 import { applyTheme, nextTheme, theme } from "./lib/theme.js";
@@ -102,7 +103,12 @@ function foot() {
   return h(
     "footer",
     { class: "sidebar-foot" },
-    h("div", { class: "who", hidden: () => !user() }, h("span", { class: "cut", title: user }, user)),
+    h(
+      "div",
+      { class: "who row spread", hidden: () => !user() },
+      h("span", { class: "cut", title: user }, user),
+      h("button", { type: "button", class: "link", hidden: () => (session.value.expires_in_ms ?? null) === null, on: { click: logOut } }, "Log out"),
+    ),
     h("div", { hidden: () => session.value.mode !== "read-only" }, h("span", { class: "badge", data: { tone: "info" } }, "read-only")),
     h(
       "div",

@@ -4,7 +4,7 @@ import { computed, effect, onDispose, signal, untracked } from "./signal.js";
 import { readEvents } from "./event-stream.js";
 
 /** @typedef {Record<string, string | number | boolean | null | undefined>} QueryValues */
-/** @typedef {{principal: string | null, mode: "full" | "read-only" | "off", login_required: boolean, schemes: string[], node_id: number | null, cluster_id: string, version: string}} Session */
+/** @typedef {{principal: string | null, mode: "full" | "read-only" | "off", login_required: boolean, schemes: string[], expires_in_ms?: number | null, node_id: number | null, cluster_id: string, version: string}} Session */
 /**
  * @template T
  * @typedef {{value: T | undefined, error: ApiError | null, loading: boolean}} Polled
@@ -102,7 +102,7 @@ async function failure(response) {
   } catch {
     // not an error of the API: of a proxy
   }
-  if (response.status === 401) expired.update((n) => n + 1);
+  if (response.status === 401 && found?.code !== "login_failed") expired.update((n) => n + 1);
   const { code, message, ...more } = found ?? {};
   return new ApiError(response.status, code ?? "error", sentence(message ?? `The response has status ${response.status}.`), more);
 }

@@ -94,7 +94,8 @@ function open(options, ended) {
   made.addEventListener("close", finish);
   document.body.append(made);
   made.showModal();
-  const first = /** @type {HTMLElement | null} */ (frame.querySelector("[autofocus], .dialog-body input, .dialog-body select, .dialog-body textarea"));
+  const find = (/** @type {string} */ selector) => /** @type {HTMLElement | null} */ (frame.querySelector(selector));
+  const first = find("[autofocus]") ?? find(".dialog-body input, .dialog-body select, .dialog-body textarea");
   (first ?? buttons[buttons.length - 1])?.focus();
 
   let isOver = false;

@@ -112,6 +112,12 @@ export function start(element, theSession, errorPage) {
   arrive();
 }
 
+/** Where the browser is, before pages are shown too. @returns {{path: string, query: Record<string, string>}} */
+export function place() {
+  const path = window.location.pathname.slice(BASE.length) || "/";
+  return { path, query: Object.fromEntries(new URLSearchParams(window.location.search)) };
+}
+
 /** Make the present page anew. */
 export function reload() {
   if (current) current.end();
@@ -151,8 +157,8 @@ function match(parts, names) {
 }
 
 function arrive() {
-  const whole = window.location.pathname.slice(BASE.length) || "/";
-  const query = Object.fromEntries(new URLSearchParams(window.location.search));
+  if (!outlet) return;
+  const { path: whole, query } = place();
   const found = find(whole.split("/").filter(Boolean).map(decoded));
   const params = found ? found[1] : {};
   const place = { path: whole, params, query: same(location.peek().query, query) };
