@@ -35,6 +35,7 @@ class LoopWatch:
     def __init__(self) -> None:
         self.by: dict[str, Held] = {}
         """By API, door or function."""
+        self._recent_ns = 0
         self._said_ns = -LINE_NS_MIN
         self._unsaid = 0
 
@@ -46,6 +47,7 @@ class LoopWatch:
         found.times += 1
         found.sum_ns += took_ns
         found.longest_ns = max(found.longest_ns, took_ns)
+        self._recent_ns = max(self._recent_ns, took_ns)
         if took_ns < LOGGED_NS:
             return
         if now_ns - self._said_ns < LINE_NS_MIN:
@@ -60,3 +62,8 @@ class LoopWatch:
             more,
         )
         self._said_ns, self._unsaid = now_ns, 0
+
+    def take_recent_ns(self) -> int:
+        """The longest time that the loop was held since the last call; 0 if it was not."""
+        recent_ns, self._recent_ns = self._recent_ns, 0
+        return recent_ns

@@ -13,9 +13,12 @@ from penstock.base.ids import TopicPartition
 from penstock.coordinator.groups import requests as groups
 from penstock.coordinator.transactions import requests as transactions
 from penstock.coordinator.transactions.hanging import PartitionProducer
+from penstock.gateway.observing.event import Event
+from penstock.gateway.observing.status import NodeStatus, QuorumReplica, QuorumStatus
 from penstock.gateway.peer_rpc import messages
 from penstock.gateway.peer_rpc.messages import Conflict
 from penstock.gateway.shared.config_entries import ConfigEntry
+from penstock.gateway.shared.health import Problem
 from penstock.gateway.shared.topic_figures import TopicFigures
 from penstock.search.query import Chunk, Match, PartitionPlan, Portion, SearchQuery, Unsearched
 
@@ -53,6 +56,11 @@ MESSAGES = [
     messages.InspectBatches(ID, 0, 7, 100),
     messages.InspectIndexes(ID, 0, 7, 20),
     messages.InspectLookup(ID, 0, 0, 1, 1_700_000_000_000),
+    messages.GetHistory(("bytes_in",), 1_700_000_000_000, 5000),
+    messages.GetLagHistory("g", 0),
+    messages.GetLags(((ID, 0, 7),)),
+    messages.GetEvents(7, 100, of_cluster=True),
+    messages.GetNodeStatus(),
 ]
 
 REPLIES: list[tuple[Any, Any]] = [
@@ -109,6 +117,24 @@ REPLIES += [
                 (messages.FollowerState(2, -1, None),),
             ),
         ],
+    ),
+    (
+        messages.GetHistory((), 0, 5000),
+        messages.NodeHistory([5000], {"bytes_in": [None]}, {"produce": [[0, 1]]}),
+    ),
+    (messages.GetLagHistory("g", 0), messages.LagSamples(True, [15_000], [7.0], [None])),
+    (messages.GetLags(()), [None, (7, 1.5), (7, None)]),
+    (messages.GetEvents(0, 1), messages.NodeEvents(1, [Event(1, 2, "k", "info", "t", topics=("a",))], [])),
+    (
+        messages.GetNodeStatus(),
+        NodeStatus(
+            "1.0",
+            5,
+            [Problem("fenced", "it is", True)],
+            [],
+            {"cpu": 0.5},
+            QuorumStatus(1, 2, 9, [QuorumReplica(1, 9, 7)], []),
+        ),
     ),
 ]
 

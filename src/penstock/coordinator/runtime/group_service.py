@@ -48,7 +48,7 @@ logger = logging.getLogger(__name__)
 
 
 class GroupListener(Protocol):
-    """Is notified of changes of groups: the HTTP gateway, which holds members on this node."""
+    """Is notified of changes of groups: the HTTP gateway, which holds members on this node and tells of rebalances."""
 
     def loaded(self, coordinator: GroupCoordinator) -> None:
         """A coordinator has loaded its partition and serves requests."""
@@ -85,11 +85,11 @@ class GroupShard(CoordinatorShard):
         log: CoordinatorLog,
         coordinator: GroupCoordinator,
         reload: Callable[[], None],
-        listener: Callable[[], GroupListener | None] = lambda: None,
+        listeners: Iterable[GroupListener] = (),
     ) -> None:
         super().__init__(world, log, reload)
         self.coordinator = coordinator
-        self._listener = listener
+        self._listeners = listeners
         self._deleted: list[tuple[str, int]] = []
         """Partitions that were deleted while the shard was loading."""
         self._held: list[_HeldCommit] = []
@@ -104,8 +104,7 @@ class GroupShard(CoordinatorShard):
         self.coordinator.loaded(self._world.now_ms())
         if self._deleted:
             self.forget_partitions(tuple(self._deleted))
-        listener = self._listener()
-        if listener is not None:
+        for listener in list(self._listeners):
             listener.loaded(self.coordinator)
 
     def drop_state(self) -> None:
@@ -258,16 +257,16 @@ class GroupShard(CoordinatorShard):
             return
         self.coordinator.written(outcome, base_offset)
         if not isinstance(outcome.records[0], OffsetRecord):
-            self._notify_listener(outcome.records[0].key)
+            self._notify_listeners(outcome.records[0].key)
 
-    def _notify_listener(self, key: Key) -> None:
+    def _notify_listeners(self, key: Key) -> None:
         """The records of one outcome belong to one group, or delete empty groups."""
-        listener = self._listener()
-        if listener is None or isinstance(key, OffsetCommitKey | LegacyOffsetCommitKey):
+        if not self._listeners or isinstance(key, OffsetCommitKey | LegacyOffsetCommitKey):
             return
         group_id = key.group if isinstance(key, GroupMetadataKey) else getattr(key, "group_id", None)
         if group_id is not None:
-            listener.moved(group_id)
+            for listener in list(self._listeners):
+                listener.moved(group_id)
 
     def append_marker(self, marker: bytes, producer_id: int, commit: bool) -> Promise[None]:
         """Append the marker that ends a transaction: pending offsets are committed or dropped. Resolved when the
@@ -326,7 +325,7 @@ class GroupCoordinatorService:
         self._world = world
         self._settings = settings
         self._image = image
-        self.listener: GroupListener | None = None
+        self.listeners: dict[GroupListener, None] = {}
         self.shards = CoordinatorShards[GroupShard](OFFSETS_TOPIC, world, replicas, self._make)
 
     def _make(self, number: int, log: CoordinatorLog) -> GroupShard:
@@ -336,9 +335,7 @@ class GroupCoordinatorService:
         coordinator = GroupCoordinator(
             group_settings(image, self._settings), ImageTopics(image), self._world.rng
         )
-        return GroupShard(
-            self._world, log, coordinator, lambda: self.shards.reload(number), lambda: self.listener
-        )
+        return GroupShard(self._world, log, coordinator, lambda: self.shards.reload(number), self.listeners)
 
     def follow(self, image: ClusterImage, changed: ImageDelta) -> None:
         """Apply a new image: follow the leadership of partitions, and forget deleted topics."""

@@ -106,14 +106,14 @@ class HttpMembers:
     def start(self) -> None:
         self._is_running = True
         groups = self._context.groups
-        groups.listener = self
+        groups.listeners[self] = None
         for shard in groups.shards:
             if shard.is_loaded:
                 self.loaded(shard.coordinator)
 
     def stop(self) -> None:
         self._is_running = False
-        self._context.groups.listener = None
+        self._context.groups.listeners.pop(self, None)
         for known in self._groups.values():
             for session in known.values():
                 session.cancel()

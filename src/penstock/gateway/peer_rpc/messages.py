@@ -17,6 +17,8 @@ from penstock.base.ids import Offset, TimestampMs, Uuid
 from penstock.coordinator.groups import requests as groups
 from penstock.coordinator.transactions import requests as transactions
 from penstock.coordinator.transactions.hanging import PartitionProducer
+from penstock.gateway.observing.event import Event
+from penstock.gateway.observing.status import NodeStatus
 from penstock.gateway.shared.config_entries import ConfigEntry
 from penstock.gateway.shared.log_inspection import PartitionView
 from penstock.gateway.shared.segment_inspection import BatchPage, IndexView, Lookup
@@ -402,6 +404,72 @@ AuditLines: TypeAlias = list[str] | None
 """Oldest first; None if the receiver has no audit."""
 
 
+# -- what brokers observe --------------------------------------------------------------------------------------
+
+
+class GetHistory(_Message, frozen=True):
+    """Get the receiver's samples."""
+
+    series: tuple[str, ...]
+    since_ms: TimestampMs
+    step_ms: int
+
+
+class NodeHistory(_Message, frozen=True):
+    """Samples of one broker, by step."""
+
+    times: list[TimestampMs]
+    """When each step begins."""
+    values: dict[str, list[float | None]]
+    """By series."""
+    counts: dict[str, list[list[int]]]
+    """By kind of requests: for each step, the number of requests by duration (`base.metrics.BOUNDS_NS`)."""
+
+
+class GetLagHistory(_Message, frozen=True):
+    """Get the lag of a group, as far as the receiver has sampled it."""
+
+    group: str
+    since_ms: TimestampMs
+
+
+class LagSamples(_Message, frozen=True):
+    is_known: bool
+    """The receiver coordinates the group."""
+    times: list[TimestampMs]
+    records: list[float | None]
+    seconds: list[float | None]
+
+
+class GetLags(_Message, frozen=True):
+    """Get how far offsets are behind the end of partitions that the receiver leads."""
+
+    offsets: tuple[tuple[Uuid, int, Offset], ...]
+
+
+Lags: TypeAlias = list[tuple[int, float | None] | None]
+"""Records, and seconds if they are known; None for a partition that the receiver does not lead."""
+
+
+class GetEvents(_Message, frozen=True):
+    """Get events of the receiver itself after an id; and those of the cluster that it has seen."""
+
+    after: int
+    limit: int
+    of_cluster: bool = False
+
+
+class NodeEvents(_Message, frozen=True):
+    since_ms: TimestampMs
+    """Since when the broker has noted events."""
+    events: list[Event]
+    cluster_events: list[Event]
+
+
+class GetNodeStatus(_Message, frozen=True):
+    """Get the receiver's health and figures."""
+
+
 class _Call(NamedTuple):
     request: Any
     """Type of the request."""
@@ -437,6 +505,11 @@ CALLS: Final[Mapping[str, _Call]] = {
     "Commit": _Call(Commit, None),
     "SummarizeGroups": _Call(SummarizeGroups, GroupSummaries),
     "LeaveGroup": _group_call(groups.LeaveGroup),
+    "History": _Call(GetHistory, NodeHistory),
+    "LagHistory": _Call(GetLagHistory, LagSamples),
+    "Lags": _Call(GetLags, Lags),
+    "Events": _Call(GetEvents, NodeEvents),
+    "NodeStatus": _Call(GetNodeStatus, NodeStatus),
     "OffsetCommit": _group_call(groups.OffsetCommit),
     "OffsetDelete": _group_call(groups.OffsetDelete),
     "OffsetFetch": _group_call(groups.OffsetFetch),

@@ -15,6 +15,7 @@ from penstock.coordinator.transactions import requests as transactions
 from penstock.gateway.peer_rpc import administration, messages
 from penstock.gateway.peer_rpc.held_replicas import bounds_of, held_replicas
 from penstock.gateway.shared.access import TOPIC, allow
+from penstock.gateway.shared.group_lag_metrics import ITEMS_A_TICK, LAG_LOOKUPS, LOOKUP_COST
 from penstock.gateway.shared.log_inspection import PartitionView, ViewLimits, view_partitions
 from penstock.gateway.shared.new_records import NewRecord, RecordResult
 from penstock.gateway.shared.segment_inspection import (
@@ -60,6 +61,11 @@ class PeerService:
             messages.DeleteRecords: self._delete_records,
             messages.PlanSearch: self._plan_search,
             messages.SearchChunks: self._search_chunks,
+            messages.GetHistory: lambda _, asked: gateway.history.history(asked),
+            messages.GetLagHistory: lambda _, asked: gateway.lag_history.history(asked),
+            messages.GetLags: lambda _, asked: lags_here(context, asked.offsets),
+            messages.GetEvents: lambda _, asked: gateway.events.since(asked),
+            messages.GetNodeStatus: lambda _, __: gateway.status.status(),
             messages.Join: gateway.members.join,
             messages.Leave: gateway.members.leave,
             messages.Consume: self._consume,
@@ -317,6 +323,38 @@ def _summary(context: Context, group: str) -> groups.GroupSummary | None:
             f"the coordinator of group {group!r} is not available. Retry.", shard.unavailable_error
         )
     return shard.coordinator.summary(group)
+
+
+def lags_here(context: Context, offsets: Sequence[tuple[Uuid, int, Offset]]) -> Steps[messages.Lags]:
+    """How far offsets are behind the high watermark of partitions that this broker leads.
+
+    Seconds need the timestamp of a record. The number of timestamps that are looked up in logs is limited.
+    """
+    found: messages.Lags = []
+    times = context.replicas.record_times
+    lookups_left = LAG_LOOKUPS
+    count = 0
+    for topic_id, number, offset in offsets:
+        partition = context.replicas.led(topic_id, number)
+        if partition is None:
+            found.append(None)
+            continue
+        records = max(partition.high_watermark - offset, 0)
+        seconds = None
+        if not times.is_known(partition, offset):
+            lookups_left -= 1
+            count += LOOKUP_COST if lookups_left >= 0 else 0
+        if times.is_known(partition, offset) or lookups_left >= 0:
+            try:
+                seconds = times.lag_seconds(partition, offset, context.world.now_ms())
+            except KafkaError:
+                seconds = None  # damaged there; those who read it are told
+        found.append((records, seconds))
+        count += 1
+        if count >= ITEMS_A_TICK:
+            count = 0
+            yield next_tick(context.world)
+    return found
 
 
 def delete_records(context: Context, partition: Partition, before: int) -> int:

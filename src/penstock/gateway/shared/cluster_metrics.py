@@ -93,7 +93,7 @@ def cluster(page: Page, context: Context, sums: PartitionSums) -> None:
         "1 if this node is the active controller.",
         int(context.quorum.is_leader),
     )
-    states = [_state(each) for each in context.image.brokers.values()]
+    states = [broker_state(each) for each in context.image.brokers.values()]
     page.gauge(
         "penstock_cluster_brokers",
         "Brokers of the cluster that are active, in controlled shutdown, or fenced.",
@@ -119,7 +119,7 @@ def cluster(page: Page, context: Context, sums: PartitionSums) -> None:
     )
 
 
-def _state(broker: Broker) -> str:
+def broker_state(broker: Broker) -> str:
     if broker.fenced:
         return "fenced"
     return "stopping" if broker.in_controlled_shutdown else "active"

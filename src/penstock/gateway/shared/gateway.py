@@ -9,6 +9,11 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from penstock.gateway.exports.store import Exports
 from penstock.gateway.idempotency import IdempotencyKeys
 from penstock.gateway.membership import Members
+from penstock.gateway.observing.event_feed import EventFeed
+from penstock.gateway.observing.lag_history import LagSampler
+from penstock.gateway.observing.node_history import NodeSampler
+from penstock.gateway.observing.node_status import NodeStatusReader
+from penstock.gateway.observing.partition_counts import PartitionCounter
 from penstock.gateway.peer_rpc.client import PeerRpc
 from penstock.gateway.peer_rpc.cluster_topics import ClusterTopics
 from penstock.gateway.search.indexing import SearchIndexer
@@ -64,6 +69,11 @@ class Gateway:
         self._with(SearchIndexer(context))
         self.topic_sampler = TopicSampler(context)
         self.cluster_topics = ClusterTopics(context, self.topic_sampler)
+        self.partition_counter = PartitionCounter(context)
+        self.history = self._with(NodeSampler(context, directory, self.partition_counter))
+        self.lag_history = self._with(LagSampler(context))
+        self.events = self._with(EventFeed(context))
+        self.status = NodeStatusReader(self)
         self.members = Members(context)
         self.peer_rpc = self._with(PeerRpc(context, self))
         self._with(self.members)

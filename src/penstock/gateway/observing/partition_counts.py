@@ -1,0 +1,71 @@
+"""Sums over all partitions of the metadata image, computed once for each image.
+
+A cluster that is left alone keeps its image, so that asking again costs nothing. A new image of 50,000 partitions is
+read in slices.
+"""
+
+from collections import Counter
+from typing import Final
+
+from penstock.base.steps import Steps, next_tick
+from penstock.gateway.shared.health import Problem, cluster_problems
+from penstock.handlers.support.context import Context
+from penstock.metadata.configs import min_insync_replicas
+from penstock.metadata.image import ClusterImage
+from penstock.metadata.records import NO_LEADER
+
+PARTITIONS_A_TICK: Final = 1_000
+
+
+class PartitionCounts:
+    """Of one image."""
+
+    def __init__(self, image: ClusterImage) -> None:
+        self.image = image
+        self.partitions = self.offline = self.under_replicated = self.under_min_isr = 0
+        self.reassigning = self.unpreferred = 0
+        self.leaders: Counter[int] = Counter()
+        """Partitions by leader."""
+        self.replicas: Counter[int] = Counter()
+        """Replicas by broker."""
+        self.problems: list[Problem] = []
+        """`health.cluster_problems`."""
+
+
+class PartitionCounter:
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._known: PartitionCounts | None = None
+
+    def counts(self) -> Steps[PartitionCounts]:
+        """Those of the current image."""
+        known, image = self._known, self._context.image
+        if known is None or known.image is not image:
+            known = yield from self._count(image)
+            self._known = known
+        return known
+
+    def _count(self, image: ClusterImage) -> Steps[PartitionCounts]:
+        context = self._context
+        counts = PartitionCounts(image)
+        waiting = 0
+        for topic in image.topics.values():
+            in_sync_min = min_insync_replicas(topic.name, image, context.settings)
+            for partition in topic.partitions.values():
+                counts.replicas.update(partition.replicas)
+                leader, in_sync, replicas = partition.leader, len(partition.isr), len(partition.replicas)
+                if leader == NO_LEADER:
+                    counts.offline += 1
+                else:
+                    counts.leaders[leader] += 1
+                    counts.unpreferred += leader != partition.replicas[0]
+                    counts.under_min_isr += in_sync < min(in_sync_min, replicas)
+                counts.under_replicated += in_sync < replicas and not partition.adding
+                counts.reassigning += bool(partition.adding or partition.removing)
+            counts.partitions += len(topic.partitions)
+            waiting += len(topic.partitions)
+            if waiting >= PARTITIONS_A_TICK:
+                waiting = 0
+                yield next_tick(context.world)
+        counts.problems = yield from cluster_problems(context)
+        return counts
