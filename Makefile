@@ -13,7 +13,7 @@ PYTEST := $(BIN)/python -m pytest -q -n 4 --dist loadgroup --durations=10 \
 # pytest keeps the test modules whose asserts it has rewritten, also where the environment says to write no bytecode.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup run test test-long check bench bench-spark clean
+.PHONY: setup run test test-long check bench bench-spark screenshots clean
 
 setup: $(STAMP)
 
@@ -50,6 +50,9 @@ bench: setup  ## storage, the broker, its other doors, clusters, Spark, each bes
 
 bench-spark: setup  ## Spark alone; PEER=kafka-connector: and its own Kafka connector, fetched the first time
 	$(BIN)/python -m benchmarks.spark $(if $(PEER),--peer $(PEER)) $(if $(ROWS),--rows $(ROWS))
+
+screenshots: setup  ## pictures of the console's pages, for README.md and docs/console.md; needs Chromium
+	$(BIN)/python -m tests.console.screenshots
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist

@@ -3,13 +3,15 @@
 
 import { clear, h } from "./dom.js";
 import { time } from "./format.js";
+import { paint, themeChanges } from "./palette.js";
 import { effect, onDispose, read, scope, signal } from "./signal.js";
 
 /** @typedef {[number, number | null]} Point */
 /** @typedef {{name: string, points: Point[]}} Series */
 
+const FONT = "11px system-ui, sans-serif";
+const LEVELS = [0, 0.5, 1]; // parts of the scale that have a line
 const COLOURS = 8; // --series-0 to --series-7
-const LEFT_PX = 58;
 const BOTTOM_PX = 20;
 const TOP_PX = 8;
 const RIGHT_PX = 8;
@@ -33,6 +35,7 @@ export function chart(options) {
   const { title, format, stacked = false, height = 160 } = options;
   const hidden = signal(/** @type {Set<string>} */ (new Set()));
   const at = signal(/** @type {number | null} */ (null)); // the moment that is read out
+  const isBinary = /[KMG]B/.test(format(1024 ** 3));
   const canvas = h("canvas", { tabIndex: 0, role: "img", aria: { label: title } });
   const legend = h("div", { class: "chart-legend" });
   const moment = h("span", { class: "chart-time", aria: { live: "polite" } });
@@ -47,6 +50,7 @@ export function chart(options) {
   /** @type {Series[]} */
   let series = [];
   let frame = 0;
+  let left = 40; // where the area begins, after the widest label
   let legendOf = "\0"; // the names that the legend has now
   let endLegend = () => {};
 
@@ -85,19 +89,20 @@ export function chart(options) {
     nothing.hidden = !isEmpty;
     if (isEmpty) return;
     const lines = layers(visible(), stacked);
-    const style = getComputedStyle(host);
-    const top = niceMax(Math.max(options.max ?? 0, ...lines.map((each) => each.max)));
-    const x = (/** @type {number} */ ms) => LEFT_PX + ((ms - first) / (last - first)) * (width - LEFT_PX - RIGHT_PX);
+    const top = niceMax(Math.max(options.max ?? 0, ...lines.map((each) => each.max)), isBinary ? 1024 : 1000);
+    pen.font = FONT;
+    left = Math.ceil(Math.max(...LEVELS.map((part) => pen.measureText(format(top * part)).width))) + 10;
+    const x = (/** @type {number} */ ms) => left + ((ms - first) / (last - first)) * (width - left - RIGHT_PX);
     const y = (/** @type {number} */ value) => TOP_PX + (1 - value / top) * (height - TOP_PX - BOTTOM_PX);
-    drawAxes(pen, style, { width, height, first, last, top, x, y, format });
+    drawAxes(pen, { left, width, height, first, last, top, x, y, format });
     pen.save();
     pen.beginPath();
-    pen.rect(LEFT_PX, 0, width - LEFT_PX - RIGHT_PX + 2, height - BOTTOM_PX + 2);
+    pen.rect(left, 0, width - left - RIGHT_PX + 2, height - BOTTOM_PX + 2);
     pen.clip();
-    for (const line of lines) drawLine(pen, line, colour(style, series.findIndex((each) => each.name === line.name)), stacked, x, y);
+    for (const line of lines) drawLine(pen, line, colour(series.findIndex((each) => each.name === line.name)), stacked, x, y);
     const now = at.peek();
     if (now !== null) {
-      pen.strokeStyle = style.getPropertyValue("--text-3");
+      pen.strokeStyle = paint("--text-3");
       pen.lineWidth = 1;
       pen.beginPath();
       pen.moveTo(Math.round(x(now)) + 0.5, 0);
@@ -144,7 +149,7 @@ export function chart(options) {
   function pointed(event) {
     const [first, last] = span();
     const box = canvas.getBoundingClientRect();
-    const part = (event.clientX - box.left - LEFT_PX) / (box.width - LEFT_PX - RIGHT_PX);
+    const part = (event.clientX - box.left - left) / (box.width - left - RIGHT_PX);
     const wanted = first + Math.min(1, Math.max(0, part)) * (last - first);
     at.set(closest(series, wanted));
   }
@@ -170,21 +175,17 @@ export function chart(options) {
     series = read(/** @type {any} */ (options.series)) ?? [];
     if (options.range) read(/** @type {any} */ (options.range));
     hidden.value;
+    themeChanges.value;
     at.value;
     drawLegend();
     ask();
   });
   const observer = new ResizeObserver(ask);
   observer.observe(canvas);
-  const dark = window.matchMedia("(prefers-color-scheme: dark)");
-  dark.addEventListener("change", ask);
-  document.addEventListener("themechange", ask);
   onDispose(() => {
     observer.disconnect();
     endLegend();
     cancelAnimationFrame(frame);
-    dark.removeEventListener("change", ask);
-    document.removeEventListener("themechange", ask);
   });
   return host;
 }
@@ -203,7 +204,7 @@ export function sparkline(values, more = {}) {
     const pen = canvas.getContext("2d");
     if (!pen) return;
     pen.scale(2, 2);
-    pen.strokeStyle = colour(getComputedStyle(canvas), 0);
+    pen.strokeStyle = colour(0);
     pen.lineWidth = 1.2;
     const top = Math.max(...values.map((each) => each ?? 0)) || 1;
     pen.beginPath();
@@ -224,9 +225,9 @@ export function sparkline(values, more = {}) {
   return canvas;
 }
 
-/** @param {CSSStyleDeclaration} style @param {number} index */
-function colour(style, index) {
-  return style.getPropertyValue(`--series-${index % COLOURS}`).trim() || "#0f766e";
+/** @param {number} index */
+function colour(index) {
+  return paint(`--series-${index % COLOURS}`);
 }
 
 /** @typedef {{name: string, points: [number, number | null, number][], max: number}} Layer moment, value on the scale, base */
@@ -252,35 +253,38 @@ function layers(series, stacked) {
   });
 }
 
-/** The next of 1, 2, 2.5, 5, 10 … @param {number} value */
-function niceMax(value) {
+/**
+ * The next of 1, 2, 2.5, 5, 10 … in units of 1,000, or of 1,024 for bytes.
+ * @param {number} value
+ * @param {number} unit
+ */
+function niceMax(value, unit) {
   if (!(value > 0)) return 1;
-  const size = 10 ** Math.floor(Math.log10(value));
-  return ([1, 2, 2.5, 5, 10].find((step) => step * size >= value) ?? 10) * size;
+  const whole = value < 1 ? 1 : unit ** Math.floor(Math.log(value) / Math.log(unit));
+  const size = 10 ** Math.floor(Math.log10(value / whole));
+  return ([1, 2, 2.5, 5, 10].find((step) => step * size * whole >= value) ?? 10) * size * whole;
 }
 
 /**
  * @param {CanvasRenderingContext2D} pen
- * @param {CSSStyleDeclaration} style
- * @param {{width: number, height: number, first: number, last: number, top: number, x: (ms: number) => number, y: (value: number) => number, format: (n: number) => string}} scale
+ * @param {{left: number, width: number, height: number, first: number, last: number, top: number, x: (ms: number) => number, y: (value: number) => number, format: (n: number) => string}} scale
  */
-function drawAxes(pen, style, { width, height, first, last, top, x, y, format }) {
-  pen.font = "11px system-ui, sans-serif";
-  pen.fillStyle = style.getPropertyValue("--text-2");
-  pen.strokeStyle = style.getPropertyValue("--line");
+function drawAxes(pen, { left, width, height, first, last, top, x, y, format }) {
+  pen.fillStyle = paint("--text-2");
+  pen.strokeStyle = paint("--line");
   pen.lineWidth = 1;
   pen.textAlign = "right";
   pen.textBaseline = "middle";
-  for (const part of [0, 0.5, 1]) {
+  for (const part of LEVELS) {
     const level = Math.round(y(top * part)) + 0.5;
     pen.beginPath();
-    pen.moveTo(LEFT_PX, level);
+    pen.moveTo(left, level);
     pen.lineTo(width - RIGHT_PX, level);
     pen.stroke();
-    pen.fillText(format(top * part), LEFT_PX - 8, level);
+    pen.fillText(format(top * part), left - 8, level);
   }
   pen.textBaseline = "alphabetic";
-  const steps = Math.max(1, Math.min(6, Math.floor((width - LEFT_PX) / 110)));
+  const steps = Math.max(1, Math.min(6, Math.floor((width - left) / 110)));
   for (let step = 0; step <= steps; step++) {
     const ms = first + ((last - first) * step) / steps;
     pen.textAlign = step === 0 ? "left" : step === steps ? "right" : "center";
