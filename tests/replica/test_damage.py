@@ -75,6 +75,25 @@ def test_a_damaged_replica_that_nobody_counts_on_is_cut_off_and_copied_again() -
     assert not partition.log.is_damaged
 
 
+def test_a_truncated_replica_whose_leader_starts_later_keeps_its_high_watermark() -> None:
+    """Seed 2000131 with holes: a consumer that had read up to 10 here would be out of range."""
+    broker = restarted(OTHER, THIRD)
+    read_through(broker)
+    partition = broker.held()
+    partition.high_watermark = 10
+    led = broker.leader.partitions[topic_id("orders"), 0]
+    led.epoch = 2
+    led.log.advance_start(6)
+    broker.replay(isr(OTHER, THIRD))
+    assert partition.log.log_end == 2
+    marks = {partition.high_watermark}
+    while partition.is_behind:
+        broker.world.advance(1)
+        marks.add(partition.high_watermark)
+    assert partition.log.log_start == 6
+    assert marks == {10}
+
+
 class Deciding:
     """A controller that keeps what it is asked, and answers it."""
 

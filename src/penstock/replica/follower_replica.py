@@ -213,7 +213,8 @@ class FollowerReplica:
                 leader.start,
             )
             log.restart_at(leader.start, now_ms)
-            partition.high_watermark = leader.start
+            # A log that was truncated at damage has to reach its old high watermark again (`Partition.mend`).
+            partition.high_watermark = max(partition.high_watermark, leader.start)
         else:
             raise KafkaError(
                 f"the leader of {partition.name} has {leader.start} to {leader.end}, nothing from {log.log_end} on",

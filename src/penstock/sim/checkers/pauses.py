@@ -3,15 +3,17 @@ all others.
 
     AckedInTime        a batch of an idempotent producer is acknowledged within an allowance, while exactly one disk is
                        in trouble and everything else works, and has worked for the whole wait
-    ReplicatedInTime   the high watermark reaches a log end within an allowance, while everything works
+    ReplicatedInTime   the high watermark reaches a log end, or a follower gets further, within an allowance, while
+                       everything works
 
 The allowance of the first covers consecutive steps: the replica leaves the ISR or hands over leadership; the client
 gets an error, backs off, refreshes metadata and retries. A slow disk may add some syncs. The allowance of the second
-covers a connection attempt that began just before the network was healed, and a backoff.
+covers a connection attempt that began just before the network was healed, and a backoff. A replica that lost its log
+may take longer to copy it, so any follower that gets further counts.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from penstock.base.ids import LeaderEpoch, Offset
 from penstock.replica.partition import Partition
@@ -110,6 +112,16 @@ def _has_enough(replicas: tuple[int, ...], troubled: int) -> bool:
     return troubled not in replicas or len(replicas) > 2
 
 
+class _Wait(NamedTuple):
+    """A led partition whose high watermark is behind."""
+
+    log_end: Offset
+    """Its log end when that was first seen."""
+    followers_end: Offset
+    """The sum of its followers' log ends at `since_us`."""
+    since_us: int
+
+
 class ReplicatedInTime:
     """Checks the machines between events."""
 
@@ -119,8 +131,7 @@ class ReplicatedInTime:
         self._machines = machines
         self._now_us = now_us
         self._is_network_whole = is_network_whole
-        self._waiting: dict[tuple[Partition, LeaderEpoch], tuple[Offset, int]] = {}
-        """Led partitions whose high watermark is behind: their log end when that was first seen, and the time."""
+        self._waiting: dict[tuple[Partition, LeaderEpoch], _Wait] = {}
         self._syncs_end_us = 0
         """When the last sync that a slow disk began must have ended."""
 
@@ -147,11 +158,19 @@ class ReplicatedInTime:
 
     def _waited_us(self, partition: Partition, now_us: int) -> int:
         key = partition, partition.leader_epoch
-        if partition.high_watermark >= self._waiting.get(key, (-1, 0))[0]:
-            self._waiting.pop(key, None)
+        wait = self._waiting.get(key)
+        if wait is not None and partition.high_watermark >= wait.log_end:
+            del self._waiting[key]
+            wait = None
         if partition.high_watermark >= partition.log.log_end:
             return 0
-        return now_us - self._waiting.setdefault(key, (partition.log.log_end, now_us))[1]
+        followers = () if partition.isr is None else partition.isr.followers.values()
+        followers_end = sum(each.log_end for each in followers)
+        if wait is None:
+            self._waiting[key] = wait = _Wait(partition.log.log_end, followers_end, now_us)
+        elif followers_end > wait.followers_end:
+            self._waiting[key] = wait = wait._replace(followers_end=followers_end, since_us=now_us)
+        return now_us - wait.since_us
 
     def _is_well(self) -> bool:
         return self._is_network_whole() and all(
