@@ -161,15 +161,15 @@ function arrive() {
   const { path: whole, query } = place();
   const found = find(whole.split("/").filter(Boolean).map(decoded));
   const params = found ? found[1] : {};
-  const place = { path: whole, params, query: same(location.peek().query, query) };
+  const next = { path: whole, params, query: same(location.peek().query, query) };
   if (found && current && current.route === found[0] && isKept(current, params)) {
     arrivals += 1; // a page that was on its way is not shown any more
     isLoading.set(false);
     current.params = params;
-    location.set(place);
+    location.set(next);
     setTitle(current.module, params);
   } else {
-    show(found, place);
+    show(found, next);
   }
 }
 
