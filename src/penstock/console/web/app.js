@@ -1,10 +1,10 @@
 // The console: routes to pages, and the frame around them.
 
-import { api, loadSession, session } from "./lib/api.js";
+import { api, checkConnection, loadSession, session } from "./lib/api.js";
 import { h, mount } from "./lib/dom.js";
 import { problem } from "./lib/layout.js";
 import { keepSession, toLogin, watchExpiry } from "./lib/login.js";
-import { location, reload, route, start } from "./lib/router.js";
+import { location, reload, retry, route, start } from "./lib/router.js";
 import { effect } from "./lib/signal.js";
 import { shell } from "./shell.js";
 
@@ -31,6 +31,7 @@ function errorPage(error) {
   const again = h("button", { type: "button", class: "plain", on: { click: () => window.location.reload() } }, "Reload");
   // Browsers say nothing about why a module could not be loaded.
   if (error instanceof TypeError && /import|module/i.test(error.message)) {
+    checkConnection();
     return problem(new Error("This page could not be loaded from the node. It may have been upgraded, or does not have this page."), again);
   }
   if (!(error instanceof Error && error.name === "ApiError")) console.warn(error);
@@ -55,7 +56,7 @@ async function begin() {
   await loadSession().catch(() => {}); // the banner says that the node is away
   let wasDown = false;
   effect(() => {
-    if (api.connection.value === "up" && wasDown) loadSession().catch(() => {});
+    if (api.connection.value === "up" && wasDown) loadSession().then(retry, () => {});
     wasDown = api.connection.value === "down";
   });
   const { login_required, principal } = session.peek();

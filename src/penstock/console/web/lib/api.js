@@ -34,6 +34,7 @@ const connection = signal(/** @type {"up" | "down"} */ ("up"));
 export const expired = signal(0);
 
 const PROBE_MS = 1000;
+const AWAY = "The node does not answer.";
 let isProbing = false;
 
 function lost() {
@@ -44,14 +45,25 @@ function lost() {
 }
 
 async function probe() {
-  try {
-    await fetch("/health/live", { cache: "no-store" });
-  } catch {
+  if (await isThere()) {
+    isProbing = false;
+    connection.set("up");
+  } else {
     setTimeout(probe, PROBE_MS);
-    return;
   }
-  isProbing = false;
-  connection.set("up");
+}
+
+async function isThere() {
+  try {
+    return (await fetch("/session", { cache: "no-store", headers: { "X-Penstock-Console": "1" } })).ok;
+  } catch {
+    return false;
+  }
+}
+
+/** Find out whether the node answers, after something else than a call has failed. */
+export async function checkConnection() {
+  if (!(await isThere())) lost();
 }
 
 /**
@@ -87,7 +99,7 @@ async function send(method, path, more) {
   } catch (error) {
     if (more.signal?.aborted) throw error;
     lost();
-    throw new ApiError(0, "unreachable", "The node does not answer.");
+    throw new ApiError(0, "unreachable", AWAY);
   }
   if (response.ok) return response;
   throw await failure(response);
@@ -100,7 +112,11 @@ async function failure(response) {
   try {
     found = (await response.json()).error;
   } catch {
-    // not an error of the API: of a proxy
+    // Not an error of the API: a proxy says that the node is away.
+    if (response.status >= 502 && response.status <= 504) {
+      lost();
+      return new ApiError(0, "unreachable", AWAY);
+    }
   }
   if (response.status === 401 && found?.code !== "login_failed") expired.update((n) => n + 1);
   const { code, message, ...more } = found ?? {};

@@ -94,6 +94,7 @@ let session = null;
 /** @type {{route: Route, module: PageModule, params: Record<string, string>, end: () => void} | null} */
 let current = null;
 let arrivals = 0;
+let hasFailed = false; // whether an error is shown in place of a page
 
 /** Whether a page is being loaded. */
 export const isLoading = signal(false);
@@ -116,6 +117,11 @@ export function start(element, theSession, errorPage) {
 export function place() {
   const path = window.location.pathname.slice(BASE.length) || "/";
   return { path, query: Object.fromEntries(new URLSearchParams(window.location.search)) };
+}
+
+/** Make the page anew if it could not be made. */
+export function retry() {
+  if (hasFailed) reload();
 }
 
 /** Make the present page anew. */
@@ -226,8 +232,10 @@ async function show(found, place) {
     let made;
     [made, end] = pageScope(() => page({ params: found[1], query, session }));
     node = await made;
+    if (arrival === arrivals) hasFailed = false;
   } catch (error) {
     if (arrival !== arrivals) return;
+    hasFailed = true;
     leave(place);
     end();
     end = () => {};
