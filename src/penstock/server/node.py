@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from penstock.gateway.idempotency import IdempotencyKeys
     from penstock.gateway.shared.door_logins import DoorLogins
     from penstock.gateway.shared.gateway import Gateway
+    from penstock.gateway.shared.simulations import Ended
     from penstock.gateway.shared.wire import ProtocolServer
     from penstock.handlers.sasl import SaslListener
     from penstock.security.bearer import TokenValidator
@@ -629,7 +630,7 @@ class Node:
         """What the doors share. Created when first used."""
         from penstock.gateway.shared.gateway import Gateway  # noqa: PLC0415  # loaded with the doors, not before
 
-        return Gateway(self.context, self.directory, self._vfs, self._keys)
+        return Gateway(self.context, self.directory, self._vfs, self._keys, _start_command)
 
     def open_gateway(self) -> "Gateway":
         """The gateway, started: for the doors of this node, and for requests of other brokers' gateways."""
@@ -715,3 +716,9 @@ class Node:
             self.quorum.abandon()
         if hasattr(self, "directory"):
             self.directory.abandon()
+
+
+def _start_command(arguments: Sequence[str], done: "Callable[[Ended], None]") -> Callable[[], None]:
+    from penstock.server.command_process import start_command  # noqa: PLC0415  # few nodes run one
+
+    return start_command(arguments, done)

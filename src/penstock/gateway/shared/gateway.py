@@ -22,6 +22,7 @@ from penstock.gateway.shared.explorer import Explorer
 from penstock.gateway.shared.fair_queue import FairQueue
 from penstock.gateway.shared.pipeline_view import PipelineView
 from penstock.gateway.shared.producer import Producer
+from penstock.gateway.shared.simulations import Simulations, StartCommand
 from penstock.gateway.shared.topic_figures import TopicSampler
 from penstock.handlers.support.context import Context
 from penstock.storage import LogDirectory
@@ -56,8 +57,11 @@ class Gateway:
         directory: LogDirectory,
         vfs: Vfs,
         keys: IdempotencyKeys | None = None,
+        start_command: StartCommand | None = None,
     ) -> None:
-        """`keys` are the node's idempotency keys, if they are already loaded."""
+        """`keys` are the node's idempotency keys, if they are already loaded; `start_command` runs a command of
+        `penstock`."""
+        self.simulations = Simulations(start_command)
         self.context = context
         self.directory = directory
         self.vfs = vfs

@@ -27,6 +27,7 @@ TAGS = {
     "cluster": "The brokers and the active controller.",
     "explorer": "Look into a topic's segments and indexes, with a topic to experiment on.",
     "operations": "Health for supervisors and load balancers, metrics for Prometheus.",
+    "labs": "Runs of the simulator, to look at step by step.",
     "session": "Who the caller is, and log-ins of the console.",
     "about": "This description of the API.",
 }
