@@ -155,6 +155,13 @@ def _plain(topic: Topic) -> TopicListing:
     )
 
 
+def listing(gateway: Any, topic: Topic) -> Steps[TopicListing]:
+    """The row of one topic, with details."""
+    topics: ClusterTopics = gateway.cluster_topics
+    figures: ClusterFigures = yield topics.figures()
+    return _Details(gateway.context, topics, figures).row(topic)
+
+
 class _Details:
     def __init__(self, context: Context, topics: ClusterTopics, figures: ClusterFigures) -> None:
         self._context = context
@@ -188,12 +195,12 @@ class _Details:
         for count, name in enumerate(names, 1):
             topic = self._context.image.topics.get(name)
             if topic is not None:
-                rows.append(self._row(topic))
+                rows.append(self.row(topic))
             if count % TOPICS_A_TICK == 0:
                 yield next_tick(self._context.world)
         return rows
 
-    def _row(self, topic: Topic) -> TopicListing:
+    def row(self, topic: Topic) -> TopicListing:
         placed = self._topics.placement(topic)
         totals = self._figures.of(placed)
         rules = log_settings(topic.name, self._context.image, self._context.settings, self._defaults)

@@ -14,7 +14,7 @@ from penstock.gateway.http.protocol.errors import topic_error
 from penstock.gateway.http.protocol.messages import HttpError, Query, Request, Response, Routes, json
 from penstock.gateway.http.protocol.parameters import PARTITION_MAX, TopicName, topic_in
 from penstock.gateway.http.protocol.settings_json import TopicSettings, check_in_sync, new_texts
-from penstock.gateway.http.topic_list import TopicListing
+from penstock.gateway.http.topic_list import TopicListing, listing
 from penstock.gateway.peer_rpc.held_replicas import bounds_of
 from penstock.gateway.peer_rpc.messages import Bounds
 from penstock.gateway.peer_rpc.replica_states import TopicReplicas, topic_replicas
@@ -95,6 +95,8 @@ class TopicDescription(msgspec.Struct):
     partitions: list[PartitionDescription]
     unanswered: list[int] | None = None
     """With `details`: brokers that did not answer. What depends on them is null."""
+    summary: TopicListing | None = None
+    """With `details`: the topic's row in the list of topics, with its rates and retention."""
 
 
 class CreateTopicRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -191,7 +193,7 @@ def _describe(gateway: Any, request: Request) -> Steps[Response]:
     query = request.query
     numbers = sorted(each for each in topic.partitions if each >= query["from"])[: query["limit"]]
     if query["details"]:
-        return (yield from _with_replicas(context, topic, numbers))
+        return (yield from _with_replicas(gateway, topic, numbers))
     return (yield from _described(context, topic, numbers))
 
 
@@ -207,10 +209,12 @@ def _described(context: Context, topic: Topic, numbers: list[int]) -> Steps[Resp
     )
 
 
-def _with_replicas(context: Context, topic: Topic, numbers: list[int]) -> Steps[Response]:
+def _with_replicas(gateway: Any, topic: Topic, numbers: list[int]) -> Steps[Response]:
+    context: Context = gateway.context
+    summary = yield from listing(gateway, topic)
     found = yield from topic_replicas(context, topic, numbers)
     description = yield from _rows(context, topic, numbers, lambda each: _detailed(topic, each, found))
-    description.unanswered = found.unanswered
+    description.unanswered, description.summary = found.unanswered, summary
     return json(description)
 
 

@@ -1,7 +1,7 @@
 // Inputs with a label, a hint and an error; and forms that keep what was typed when the API refuses it.
 
 import { h } from "./dom.js";
-import { read, signal } from "./signal.js";
+import { read, signal, untracked } from "./signal.js";
 
 /** @typedef {HTMLInputElement | HTMLSelectElement | HTMLTextAreaElement} Input */
 
@@ -48,7 +48,7 @@ function input(props, tag) {
  * @param {((text: string) => void) | undefined} onInput
  */
 function bind(made, value, onInput) {
-  if (value !== undefined && value !== null) made.value = String(read(value) ?? "");
+  if (value !== undefined && value !== null) made.value = String(untracked(() => read(value)) ?? ""); // typing must not make the field anew
   const writable = value && typeof value.set === "function" ? value : null;
   made.addEventListener("input", () => {
     writable?.set(made.value);
@@ -101,7 +101,7 @@ export function select(options, props = {}) {
 export function checkbox(props = {}) {
   const { checked, onInput, ...rest } = props;
   const made = h("input", { type: "checkbox", ...rest });
-  made.checked = !!read(checked ?? false);
+  made.checked = !!untracked(() => read(checked ?? false));
   made.addEventListener("change", () => {
     if (checked && typeof checked.set === "function") checked.set(made.checked);
     onInput?.(made.checked);
