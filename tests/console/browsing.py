@@ -31,6 +31,10 @@ class PageErrors:
         """Ignore errors that match a regular expression."""
         self._expected.append(pattern)
 
+    def reset(self) -> None:
+        self.found.clear()
+        self._expected.clear()
+
     def watch(self, page: Page) -> None:
         page.on("console", self._console)
         page.on("pageerror", lambda error: self.found.append(f"uncaught: {error}"))

@@ -7,12 +7,14 @@ the same worker would fail: so it is started for one module, and stopped after i
 import os
 import shutil
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 from tests.cluster.processes import ClusterProcesses
 from tests.console.browsing import WAIT_MS_MAX, PageErrors
+from tests.console.modules import Modules
 from tests.processes import Process
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
@@ -51,9 +53,8 @@ def errors() -> PageErrors:
     return PageErrors()
 
 
-@pytest.fixture
-def page(browser: Browser, errors: PageErrors) -> Iterator[Page]:
-    """A page in a fresh context. The test fails on an error in it that the test does not expect (`errors.expect`)."""
+@contextmanager
+def new_page(browser: Browser, errors: PageErrors) -> Iterator[Page]:
     context = browser.new_context(
         viewport={"width": 1280, "height": 800}, permissions=["clipboard-read", "clipboard-write"]
     )
@@ -62,6 +63,30 @@ def page(browser: Browser, errors: PageErrors) -> Iterator[Page]:
     errors.watch(page)
     yield page
     context.close()
+
+
+@pytest.fixture
+def page(browser: Browser, errors: PageErrors) -> Iterator[Page]:
+    """A page in a fresh context. The test fails on an error in it that the test does not expect (`errors.expect`)."""
+    with new_page(browser, errors) as page:
+        yield page
+    errors.check()
+
+
+@pytest.fixture(scope="module")
+def _shared(browser: Browser) -> Iterator[tuple[Page, PageErrors]]:
+    errors = PageErrors()
+    with new_page(browser, errors) as page:
+        yield page, errors
+
+
+@pytest.fixture
+def modules(_shared: tuple[Page, PageErrors], node: Process) -> Iterator[Modules]:
+    """Modules of the console on an empty page. All tests of a module share one context: making one takes a second."""
+    page, errors = _shared
+    errors.reset()
+    yield Modules(page, node.http_url)
+    page.unroute_all()
     errors.check()
 
 

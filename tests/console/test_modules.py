@@ -2,17 +2,10 @@
 
 import re
 
-import pytest
 from playwright.sync_api import Page, expect
 from tests.console.browsing import PageErrors, assert_accessible, open_console
 from tests.console.modules import Modules
 from tests.processes import Process
-
-
-@pytest.fixture
-def modules(page: Page, node: Process) -> Modules:
-    return Modules(page, node.http_url)
-
 
 # -- signals -----------------------------------------------------------------------------------------------------
 
@@ -225,7 +218,8 @@ def test_a_poll_keeps_its_value_when_a_call_fails(modules: Modules) -> None:
     ) == [5, "no more"]
 
 
-def test_lines_come_one_by_one(modules: Modules, page: Page) -> None:
+def test_lines_come_one_by_one(modules: Modules) -> None:
+    page = modules.page
     page.route("**/lines", lambda route: route.fulfill(body='{"n":1}\n\n{"n":2}\n{"n":3}'))
     assert modules.run(
         """
@@ -237,7 +231,8 @@ def test_lines_come_one_by_one(modules: Modules, page: Page) -> None:
     ) == [1, 2, 3]
 
 
-def test_events_resume_after_the_last_and_stop_at_the_end(modules: Modules, page: Page) -> None:
+def test_events_resume_after_the_last_and_stop_at_the_end(modules: Modules) -> None:
+    page = modules.page
     asked: list[str | None] = []
 
     def serve(route: object) -> None:
@@ -323,7 +318,8 @@ def test_a_page_is_not_made_anew_for_its_query_nor_for_parameters_that_it_keeps(
 # -- forms and dialogs -------------------------------------------------------------------------------------------
 
 
-def test_a_dialog_keeps_what_was_typed_when_its_action_fails(modules: Modules, page: Page) -> None:
+def test_a_dialog_keeps_what_was_typed_when_its_action_fails(modules: Modules) -> None:
+    page = modules.page
     modules.run(
         """
         const { dialog } = await lib("dialog");
@@ -356,7 +352,8 @@ def test_a_dialog_keeps_what_was_typed_when_its_action_fails(modules: Modules, p
     expect(page.get_by_role("button", name="Open")).to_be_focused()
 
 
-def test_destruction_asks_for_the_name(modules: Modules, page: Page) -> None:
+def test_destruction_asks_for_the_name(modules: Modules) -> None:
+    page = modules.page
     modules.run(
         """
         const { confirmByName } = await lib("dialog");
@@ -378,7 +375,8 @@ def test_destruction_asks_for_the_name(modules: Modules, page: Page) -> None:
     assert page.evaluate("window.deleted") == 1
 
 
-def test_escape_closes_a_dialog(modules: Modules, page: Page) -> None:
+def test_escape_closes_a_dialog(modules: Modules) -> None:
+    page = modules.page
     modules.run("""const { dialog } = await lib("dialog"); dialog({ title: "About", body: "Text" });""")
     expect(page.get_by_role("dialog", name="About")).to_be_visible()
     page.keyboard.press("Escape")

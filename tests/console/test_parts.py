@@ -2,18 +2,11 @@
 
 import re
 
-import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 from tests.console.browsing import assert_accessible
 from tests.console.modules import Modules
-from tests.processes import Process
 
 ROWS = 100_000
-
-
-@pytest.fixture
-def modules(page: Page, node: Process) -> Modules:
-    return Modules(page, node.http_url)
 
 
 _TABLE = """
@@ -40,7 +33,8 @@ _TABLE = """
 """
 
 
-def test_a_long_table_has_few_elements(modules: Modules, page: Page) -> None:
+def test_a_long_table_has_few_elements(modules: Modules) -> None:
+    page = modules.page
     modules.run(_TABLE, ROWS)
     rows = page.locator("tbody tr:not(.spacer)")
     assert rows.count() < 60
@@ -54,7 +48,8 @@ def test_a_long_table_has_few_elements(modules: Modules, page: Page) -> None:
     assert page.get_by_role("grid").get_attribute("aria-rowcount") == str(ROWS + 1)
 
 
-def test_more_rows_than_a_browser_has_pixels_for(modules: Modules, page: Page) -> None:
+def test_more_rows_than_a_browser_has_pixels_for(modules: Modules) -> None:
+    page = modules.page
     count = 1_500_000
     modules.run(_TABLE, count)
     scroll = page.locator(".table-scroll")
@@ -68,7 +63,8 @@ def test_more_rows_than_a_browser_has_pixels_for(modules: Modules, page: Page) -
     assert page.evaluate("Number(document.activeElement.getAttribute('aria-rowindex'))") > 20
 
 
-def test_a_table_sorts_and_filters(modules: Modules, page: Page) -> None:
+def test_a_table_sorts_and_filters(modules: Modules) -> None:
+    page = modules.page
     modules.run(_TABLE, 1000)
     first = page.locator("tbody tr:not(.spacer) a").first
     expect(first).to_have_text("row-0")
@@ -89,7 +85,8 @@ def test_a_table_sorts_and_filters(modules: Modules, page: Page) -> None:
     assert_accessible(page)
 
 
-def test_a_table_is_used_with_the_keyboard(modules: Modules, page: Page) -> None:
+def test_a_table_is_used_with_the_keyboard(modules: Modules) -> None:
+    page = modules.page
     modules.run(_TABLE, 1000)
     page.locator("tbody tr").first.focus()
     for key in ("ArrowDown", "ArrowDown", "ArrowUp"):
@@ -106,7 +103,8 @@ def test_a_table_is_used_with_the_keyboard(modules: Modules, page: Page) -> None
     assert page.evaluate("window.chosen.value.size") == 1000
 
 
-def test_new_rows_keep_the_focus_and_the_place(modules: Modules, page: Page) -> None:
+def test_new_rows_keep_the_focus_and_the_place(modules: Modules) -> None:
+    page = modules.page
     modules.run(_TABLE, 1000)
     page.locator(".table-scroll").evaluate("each => { each.scrollTop = 33 * 500 }")
     link = page.get_by_role("link", name="row-505", exact=True)
@@ -118,7 +116,8 @@ def test_new_rows_keep_the_focus_and_the_place(modules: Modules, page: Page) -> 
     expect(link).to_be_focused()
 
 
-def test_cells_show_no_markup_and_cut_what_is_long(modules: Modules, page: Page) -> None:
+def test_cells_show_no_markup_and_cut_what_is_long(modules: Modules) -> None:
+    page = modules.page
     hostile = "<b>bold</b>\u202ereversed\u001b[31m" + "x" * 5000
     modules.run(
         """
@@ -139,7 +138,8 @@ def test_cells_show_no_markup_and_cut_what_is_long(modules: Modules, page: Page)
 # -- the chart ---------------------------------------------------------------------------------------------------
 
 
-def test_a_chart_reads_out_values_by_pointer_and_keyboard(modules: Modules, page: Page) -> None:
+def test_a_chart_reads_out_values_by_pointer_and_keyboard(modules: Modules) -> None:
+    page = modules.page
     modules.run(
         """
         const { chart } = await lib("chart");
@@ -181,8 +181,9 @@ def test_a_chart_reads_out_values_by_pointer_and_keyboard(modules: Modules, page
 # -- JSON and bytes ----------------------------------------------------------------------------------------------
 
 
-def test_ten_megabytes_of_json_do_not_freeze_the_page(modules: Modules, page: Page) -> None:
+def test_ten_megabytes_of_json_do_not_freeze_the_page(modules: Modules) -> None:
     """The page goes on drawing: no pause between two frames is long, and few elements are made."""
+    page = modules.page
     longest_ms, elements = modules.run(
         """
         const { jsonTree } = await lib("json-tree");
@@ -215,7 +216,8 @@ def test_ten_megabytes_of_json_do_not_freeze_the_page(modules: Modules, page: Pa
     expect(page.get_by_role("button", name="Show 20,000 more of 2,979,500 characters")).to_be_visible()
 
 
-def test_a_json_tree_opens_level_by_level_and_shows_no_markup(modules: Modules, page: Page) -> None:
+def test_a_json_tree_opens_level_by_level_and_shows_no_markup(modules: Modules) -> None:
+    page = modules.page
     modules.run(
         """
         const { jsonTree } = await lib("json-tree");
@@ -234,7 +236,8 @@ def test_a_json_tree_opens_level_by_level_and_shows_no_markup(modules: Modules, 
     assert_accessible(page)
 
 
-def test_bytes_are_shown_line_by_line(modules: Modules, page: Page) -> None:
+def test_bytes_are_shown_line_by_line(modules: Modules) -> None:
+    page = modules.page
     modules.run(
         """
         const { hexView } = await lib("hex");
