@@ -3,7 +3,7 @@
 import { ApiError } from "./api.js";
 import { h } from "./dom.js";
 import { link } from "./router.js";
-import { read } from "./signal.js";
+import { effect, read } from "./signal.js";
 import { toast } from "./toast.js";
 
 /** @typedef {import("./dom.js").Child} Child */
@@ -43,7 +43,7 @@ export function pageHeader({ title, crumbs = [], actions = [], about }) {
 export function tabs(items, current, more = {}) {
   const { href } = more;
   const chosen = (/** @type {string} */ id) => ({ current: () => (current.value === id ? "page" : null) });
-  return h(
+  const made = h(
     "nav",
     { class: "tabs", aria: { label: more.label ?? "Parts of this page" } },
     items.map(([id, label]) =>
@@ -52,6 +52,12 @@ export function tabs(items, current, more = {}) {
         : h("button", { type: "button", aria: chosen(id), on: { click: () => /** @type {any} */ (current).set(id) } }, label),
     ),
   );
+  // On a narrow screen they scroll.
+  effect(() => {
+    current.value;
+    requestAnimationFrame(() => made.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" }));
+  });
+  return made;
 }
 
 /**

@@ -41,6 +41,8 @@ export const ROW_PX = 33;
 const SPARE_ROWS = 8; // rows made above and below the view
 const HEIGHT_PX_MAX = 12_000_000; // less than any browser's limit
 const FREE_PX = 130; // room of a column without a width
+const HEIGHT_PX_MIN = 320;
+const MARGIN_PX = 32; // below the table
 
 /** The element; `table()` makes and fills it. */
 export class TableElement extends HTMLElement {
@@ -82,7 +84,6 @@ export function table(options) {
   );
   const empty = h("div", { class: "table-empty", hidden: true }, options.empty ?? "Nothing here.");
   const scroller = h("div", { class: "table-scroll", on: { scroll: ask } }, grid);
-  if (options.height) scroller.style.maxHeight = options.height;
   const host = /** @type {TableElement} */ (h("p-table", { on: { keydown: keyPressed } }, scroller, empty));
   host.draw = draw;
 
@@ -312,13 +313,27 @@ export function table(options) {
       }
     });
   }
-  const observer = new ResizeObserver(ask);
+  const observer = new ResizeObserver(() => {
+    scroller.style.maxHeight = options.height ?? roomBelow(host);
+    ask();
+  });
   observer.observe(scroller);
   onDispose(() => {
     observer.disconnect();
     for (const row of shown.values()) ends.get(row)?.();
   });
   return host;
+}
+
+/**
+ * What the window leaves below the top of a table, so that the page itself need not scroll; not too little.
+ * @param {HTMLElement} host
+ */
+function roomBelow(host) {
+  const main = host.closest("main");
+  if (!main) return "";
+  const top = host.getBoundingClientRect().top - main.getBoundingClientRect().top + main.scrollTop;
+  return `${Math.max(HEIGHT_PX_MIN, Math.floor(main.clientHeight - top - MARGIN_PX))}px`;
 }
 
 /** @param {number} height */
