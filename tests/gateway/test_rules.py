@@ -12,13 +12,18 @@ import pytest
 from penstock.gateway.http.protocol.messages import Route
 from penstock.gateway.http.protocol.openapi import path_parameters
 from penstock.gateway.http.routes import FRONT, all_routes
+from penstock.gateway.http.schemas import PREFIX, registry_routes
 from penstock.gateway.line import commands
 from penstock.gateway.shared.access import ANY_USER, ANYONE, CREATE_TOPIC, Rule
 from penstock.metadata.config_table import BOOLEAN, BROKER_SETTINGS
 
 DOCS = Path(__file__).parents[2] / "docs" / "security.md"
 BEGIN, END = "<!-- rules: begin -->", "<!-- rules: end -->"
-ROUTES = [*all_routes(), *FRONT]
+ROUTES = [
+    *all_routes(),
+    *FRONT,
+    *(each for each in registry_routes(PREFIX) if "{context}" not in each.path),
+]
 LINES = {
     commands.Auth: "AUTH",
     commands.Produce: "TOPIC",

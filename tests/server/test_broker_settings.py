@@ -222,6 +222,30 @@ def test_a_node_listens_where_it_is_told_for_brokers_and_for_controllers() -> No
 ALL_PLAIN = "PLAINTEXT:PLAINTEXT,SSL:PLAINTEXT"
 
 
+@shows("schema.registry.listener")
+def test_the_registry_has_a_port_beside_http_or_where_it_is_told_to() -> None:
+    """Port 8081 is opened without being asked for only beside 8080: several nodes of one machine have other ports."""
+    default = load(environment={})
+    assert default.doors["registry"] == Endpoint("127.0.0.1", 8081)
+    assert default.optional_doors == {"registry"}
+    assert load(http=":8080", environment={}).doors["registry"] == Endpoint("", 8081)
+    for elsewhere in (":8090", "off"):
+        assert "registry" not in load(http=elsewhere, environment={}).doors
+    told = load(http="off", flags=["schema.registry.listener=:81"], environment={})
+    assert told.doors["registry"] == Endpoint("", 81)
+    assert not told.optional_doors
+    assert told.settings["schema.registry.listener"] == ":81"
+    off = load(flags=["schema.registry.listener=off"], environment={})
+    assert "registry" not in off.doors
+    with pytest.raises(BadSetting, match="only a controller serves no clients"):
+        config_from(
+            "/data",
+            {"process.roles": "controller", "schema.registry.listener": ":81"},
+            kafka=None,
+            controller="127.0.0.1:0",
+        )
+
+
 @shows("http.listener", "line.listener")
 @pytest.mark.parametrize(("door", "port"), [("http", 8080), ("line", 9090)])
 def test_a_door_is_where_it_is_told_to_be(door: str, port: int) -> None:

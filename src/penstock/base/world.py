@@ -21,6 +21,9 @@ SEARCHES: Final = ("search-0", "search-1")
 SEARCH_INDEXES: Final = "search-indexes"
 """Further lanes: searches, and the indexes that make them faster."""
 
+SCHEMAS: Final = "schemas"
+"""The lane that parses schemas."""
+
 
 class Timer(Protocol):
     """A call that is due later, unless it is cancelled."""

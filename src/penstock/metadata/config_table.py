@@ -511,6 +511,9 @@ BROKER_SETTINGS: dict[str, Setting] = {
                 "first user. Not a setting of Kafka's."),
         _fixed("sasl.server.max.receive.size", INT, "524288",
                "The largest request of a client that has not logged in."),
+        _fixed("schema.registry.listener", STRING, None,
+               "The address of the schema registry, as HOST:PORT, or off. It has the security of the HTTP port, which "
+               "serves it too, under /schema-registry. Unset, it is port 8081 beside an HTTP port 8080, else off."),
         _fixed("security.inter.broker.protocol", STRING, "PLAINTEXT",
                "The security protocol between brokers; inter.broker.listener.name says the same by a listener.",
                choices=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")),

@@ -42,6 +42,8 @@ from penstock.server.config_sources import (
 from penstock.server.door_config import (
     DOORS,
     OFF,
+    REGISTRY,
+    REGISTRY_LISTENER,
     check_doors,
     door_protocols,
     doors_text,
@@ -147,7 +149,9 @@ class NodeConfig:
     oidc: "OidcClient | None" = None
     """The console as a client of an identity provider; None if its users do not log in there."""
     doors: Mapping[str, Endpoint] = field(default_factory=dict)
-    """By name, `http` and `line`, the addresses of the other doors; a door without an address is off."""
+    """By name, `http`, `line` and `registry`, the addresses of the other doors; a door without an address is off."""
+    optional_doors: frozenset[str] = frozenset()
+    """Doors that nobody asked for: the node starts without them if their ports are taken."""
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
     node_id: int | None = None
     """None: the data directory's, or 1 for a new one. Otherwise it must match the directory's."""
@@ -316,6 +320,7 @@ def config_of(
         bearer=bearer_tokens(entries),
         oidc=_oidc(entries, sasl.get("HTTP") if "HTTP" in at_doors else None),
         doors=MappingProxyType(doors),
+        optional_doors=frozenset() if REGISTRY_LISTENER in entries else frozenset({REGISTRY}),
         cluster=cluster,
         node_id=node_id,
         settings=MappingProxyType(settings),

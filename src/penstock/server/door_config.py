@@ -18,6 +18,13 @@ from penstock.server.tls_config import REQUIRED, TlsConfig
 DOORS: Final = {"http": "http.listener", "line": "line.listener"}
 """The doors beside the Kafka port, and the settings of their addresses."""
 
+REGISTRY: Final = "registry"
+REGISTRY_LISTENER: Final = "schema.registry.listener"
+"""A second address of the HTTP door, where the paths are those of a schema registry. Its security is that of HTTP."""
+
+REGISTRY_PORT: Final = 8081
+"""Where clients of schema registries look for one. Opened without being asked for beside an HTTP port 8080."""
+
 OFF: Final = "off"
 
 _LOOPBACK: Final = ("localhost", "::1")
@@ -25,11 +32,11 @@ _LOOPBACK: Final = ("localhost", "::1")
 
 def listener_of(door: str) -> str:
     """The name of a door among listeners, in settings, metrics and log lines."""
-    return door.upper()
+    return "HTTP" if door == REGISTRY else door.upper()
 
 
 def protocol_setting(door: str) -> str:
-    return f"{door}.security.protocol"
+    return "http.security.protocol" if door == REGISTRY else f"{door}.security.protocol"
 
 
 def parse_doors(
@@ -65,12 +72,30 @@ def parse_doors(
             text, what = default, setting
         if text.strip().lower() != OFF:
             doors[name] = ln.parse_address(text, what, int(default.rpartition(":")[2]), ", or off")
+    registry = _registry(entries.get(REGISTRY_LISTENER), doors.get("http"), is_broker=is_broker)
+    if registry is not None:
+        doors[REGISTRY] = registry
     return doors
+
+
+def _registry(entry: ConfigEntry | None, http: Endpoint | None, *, is_broker: bool) -> Endpoint | None:
+    """The address of the schema registry."""
+    if entry is None:
+        is_beside = is_broker and http is not None and http.port == REGISTRY_PORT - 1
+        return http._replace(port=REGISTRY_PORT) if http is not None and is_beside else None
+    if entry.text.strip().lower() == OFF:
+        return None
+    if not is_broker:
+        raise BadSetting(
+            f"{REGISTRY_LISTENER} is {entry.text!r}, expected off: a node that is only a controller serves no clients"
+        )
+    return ln.parse_address(entry.text, f"{REGISTRY_LISTENER} ({entry.where})", REGISTRY_PORT, ", or off")
 
 
 def doors_text(doors: Mapping[str, Endpoint]) -> dict[str, str]:
     return {
-        setting: ln.address_text(doors[name]) if name in doors else OFF for name, setting in DOORS.items()
+        setting: ln.address_text(doors[name]) if name in doors else OFF
+        for name, setting in (*DOORS.items(), (REGISTRY, REGISTRY_LISTENER))
     }
 
 
@@ -118,6 +143,8 @@ def check_doors(
             "PLAIN or SCRAM: clients of the line protocol log in with a password"
         )
     for door, at in doors.items():
+        if door == REGISTRY and "http" in doors and doors["http"].host == at.host:
+            continue  # what is said of the HTTP port is true of both
         name = listener_of(door)
         is_local = at.host in _LOOPBACK or at.host.startswith("127.")
         is_known = name in sasl or (name in tls and tls[name].client_auth == REQUIRED)
@@ -127,8 +154,9 @@ def check_doors(
                 if sasl
                 else ("asks for certificates", f"{protocol_setting(door)}=SSL with ssl.client.auth=required")
             )
+            setting = REGISTRY_LISTENER if door == REGISTRY else DOORS[door]
             raise BadSetting(
-                f"{DOORS[door]} is at {ln.address_text(at)} and a listener {asked}, expected a loopback address, off "
+                f"{setting} is at {ln.address_text(at)} and a listener {asked}, expected a loopback address, off "
                 f"or {expected}: everyone could use the {door} door without a log-in"
             )
         if name in sasl and name not in tls and not is_local:

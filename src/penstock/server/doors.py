@@ -18,6 +18,7 @@ from penstock.base.client_memory import MOVES, UNCOUNTED_BYTES
 from penstock.handlers.sasl import LOGIN_MS_MAX
 from penstock.handlers.support.context import Session
 from penstock.server.connection import TLS_HANDSHAKE
+from penstock.server.door_config import REGISTRY, listener_of
 from penstock.server.loop_tick import LoopTick
 from penstock.server.process import give_back_freed_memory
 
@@ -69,7 +70,8 @@ def load(names: Iterable[str], *, is_broker: bool = True) -> dict[str, MakeDoor]
     and metrics."""
     if not is_broker:
         return dict.fromkeys(names, _load_operations())
-    return {name: _load_http() if name == HTTP else _load_line() for name in names}
+    loaders = {HTTP: _load_http, LINE: _load_line, REGISTRY: _load_registry}
+    return {name: loaders[name]() for name in names}
 
 
 def _load_operations() -> MakeDoor:
@@ -84,11 +86,24 @@ def _load_operations() -> MakeDoor:
 def _load_http() -> MakeDoor:
     from penstock.gateway.http.protocol.routing import Router  # noqa: PLC0415
     from penstock.gateway.http.routes import FRONT, all_routes  # noqa: PLC0415
+    from penstock.gateway.http.schemas import PREFIX, registry_routes  # noqa: PLC0415
     from penstock.gateway.http.server import HttpServer  # noqa: PLC0415  # loaded on a thread, after the start
 
-    router = Router((*all_routes(), *FRONT))
+    router = Router((*all_routes(), *FRONT, *registry_routes(PREFIX)))
     return lambda node: HttpServer(
         node.open_gateway(), router, give_back_freed_memory, node.door_logins(HTTP)
+    )
+
+
+def _load_registry() -> MakeDoor:
+    from penstock.gateway.http.protocol.routing import Router  # noqa: PLC0415
+    from penstock.gateway.http.schemas import registry_routes  # noqa: PLC0415
+    from penstock.gateway.http.schemas.dialect import DIALECT  # noqa: PLC0415
+    from penstock.gateway.http.server import HttpServer  # noqa: PLC0415
+
+    router = Router(registry_routes(), DIALECT)
+    return lambda node: HttpServer(
+        node.open_gateway(), router, give_back_freed_memory, node.door_logins(REGISTRY)
     )
 
 
@@ -136,7 +151,7 @@ class DoorConnection(asyncio.BufferedProtocol):
     ) -> None:
         """`name` is the door's name in the metrics."""
         self.door = name
-        self.listener = name.upper()
+        self.listener = listener_of(name)
         """Its name among listeners."""
         self._tick = tick
         self._door = door

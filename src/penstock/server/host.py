@@ -10,6 +10,7 @@ The sockets listen first, so that early clients wait instead of being refused. `
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -18,12 +19,15 @@ from typing import TYPE_CHECKING
 from penstock.base.world import World
 from penstock.handlers.support.context import Endpoint
 from penstock.server.config import NodeConfig
-from penstock.server.listeners import Listening, listen
+from penstock.server.door_config import REGISTRY
+from penstock.server.listeners import CannotListen, Listening, listen
 from penstock.server.world import LoopWorld
 from penstock.vfs import RealDisk, Vfs
 
 if TYPE_CHECKING:
     from penstock.server.node import Node
+
+logger = logging.getLogger(__name__)
 
 TICKS_TO_CLOSE = 3
 """Ticks of the loop after which `connection_lost` of every aborted connection was called."""
@@ -188,7 +192,13 @@ def _listen_all(
         for name, endpoint in config.listeners.items():
             listening[name] = bind(endpoint, "--kafka")
         for name, endpoint in config.doors.items():
-            doors[name] = bind(endpoint, f"--{name}, or none with --{name} off")
+            setting = "schema.registry.listener" if name == REGISTRY else f"--{name}"
+            try:
+                doors[name] = bind(endpoint, f"{setting}, or none with {setting} off")
+            except CannotListen as error:
+                if name not in config.optional_doors:
+                    raise
+                logger.warning("the schema registry has no port of its own: %s", error)
         for name, endpoint in config.cluster.controllers.items():
             controllers[name] = bind(endpoint, "--controller")
     except BaseException:

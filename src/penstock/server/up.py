@@ -2,7 +2,7 @@
 
 Standard output gets one line, when the node serves, without the doors that are off:
 
-    penstock ready kafka=127.0.0.1:9092 http=127.0.0.1:8080 line=127.0.0.1:9090
+    penstock ready kafka=127.0.0.1:9092 http=127.0.0.1:8080 line=127.0.0.1:9090 registry=127.0.0.1:8081
 
 Everything else is log lines on standard error. The first SIGTERM, SIGINT or SIGHUP stops the node cleanly; a second
 one ends the process at once, as a crash would, without losing acknowledged records.

@@ -165,6 +165,11 @@ class Broker:
             *(port for door, port in self._ports.items() if door == "controller"),
         ]
 
+    @property
+    def registry_url(self) -> str:
+        """URL of the schema registry, for `schema.registry.url` of serializers. Needs `http`."""
+        return f"{self.http_url}/schema-registry"
+
     def _port_of(self, door: str) -> int:
         if door not in self._ports:
             raise BrokerFailed(f"this broker does not serve it; create it with Broker({door}=True)")

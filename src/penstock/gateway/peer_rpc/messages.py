@@ -23,6 +23,7 @@ from penstock.gateway.shared.config_entries import ConfigEntry
 from penstock.gateway.shared.log_inspection import PartitionView
 from penstock.gateway.shared.segment_inspection import BatchPage, IndexView, Lookup
 from penstock.gateway.shared.topic_figures import TopicFigures
+from penstock.registry.changes import Change
 from penstock.search.query import Chunk, PartitionPlan, Portion, SearchQuery
 
 Assignments: TypeAlias = Mapping[str, Sequence[int]]
@@ -254,6 +255,22 @@ class SearchChunks(_Message, frozen=True):
     limit: int
     is_committed: bool = True
     """Whether records of aborted transactions are left out."""
+
+
+class ChangeSchemas(_Message, frozen=True):
+    """Change the schema registry, as the leader of `_schemas-0`."""
+
+    change: Change
+
+
+class SchemasChanged(_Message, frozen=True):
+    """The response for the client, also if the change was refused."""
+
+    status: int
+    body: bytes
+    """JSON."""
+    offset: Offset
+    """A view up to this offset has the change."""
 
 
 # -- groups ----------------------------------------------------------------------------------------------------
@@ -499,6 +516,7 @@ CALLS: Final[Mapping[str, _Call]] = {
     "Shorten": _Call(DeleteRecords, int),
     "PlanSearch": _Call(PlanSearch, list[PartitionPlan]),
     "SearchChunks": _Call(SearchChunks, Portion),
+    "ChangeSchemas": _Call(ChangeSchemas, SchemasChanged),
     "Join": _Call(Join, dict[str, list[int]]),
     "Leave": _Call(Leave, None),
     "Consume": _Call(Consume, ConsumedRecords),

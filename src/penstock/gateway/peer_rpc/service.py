@@ -66,6 +66,7 @@ class PeerService:
             messages.GetLags: lambda _, asked: lags_here(context, asked.offsets),
             messages.GetEvents: lambda _, asked: gateway.events.since(asked),
             messages.GetNodeStatus: lambda _, __: gateway.status.status(),
+            messages.ChangeSchemas: self._change_schemas,
             messages.Join: gateway.members.join,
             messages.Leave: gateway.members.leave,
             messages.Consume: self._consume,
@@ -223,6 +224,12 @@ class PeerService:
         allow(self._context, session, Operation.READ, TOPIC, self._topic(asked.topic_id).name)
         portion: Portion = yield self._gateway.searches.search_here(asked)
         return portion
+
+    def _change_schemas(
+        self, session: Session, asked: messages.ChangeSchemas
+    ) -> Steps[messages.SchemasChanged]:
+        changed: messages.SchemasChanged = yield from self._gateway.schemas.change_here(session, asked.change)
+        return changed
 
     # -- groups ----------------------------------------------------------------------------------------
 

@@ -42,12 +42,16 @@ class Need(NamedTuple):
     name: str = CLUSTER_NAME
     or_on_cluster: bool = False
     """The same operation on the cluster is enough."""
+    named: Callable[[str], str] | None = None
+    """Makes the name of the resource from the parameter, if that is another name."""
 
     def __str__(self) -> str:
         text = f"{self.operation.name.replace('_', ' ').title().replace(' ', '')} on "
         if self.on is CLUSTER:
             return f"{text}the cluster"
         text += f"the {_words(self.on)}" + ("" if self.parameter else f" `{self.name}`")
+        if self.named is not None:
+            text += f" of the {self.parameter}"
         return f"{text} or the cluster" if self.or_on_cluster else text
 
 
@@ -81,7 +85,7 @@ def check(
     if context.authorizer is None and context.audit is None:
         return
     for need in needs:
-        for name in names(need.parameter) if need.parameter else (need.name,):
+        for name in _names(need, names):
             allow(context, session, need.operation, need.on, name, or_on_cluster=need.or_on_cluster)
 
 
@@ -109,8 +113,16 @@ def is_still_allowed(
         context.permits(session, need.operation, need.on, name)
         or (need.or_on_cluster and context.permits(session, need.operation, CLUSTER, CLUSTER_NAME))
         for need in needs
-        for name in (names(need.parameter) if need.parameter else (need.name,))
+        for name in _names(need, names)
     )
+
+
+def _names(need: Need, names: Callable[[str], Sequence[str]]) -> Iterable[str]:
+    """The names of the resources that a need is about."""
+    if not need.parameter:
+        return (need.name,)
+    found = names(need.parameter)
+    return found if need.named is None else map(need.named, found)
 
 
 def denied(session: Session, operation: Operation, on: AclResourceType, name: str) -> KafkaError:

@@ -4,6 +4,7 @@ A service with timers or files (sessions, key files) is a `Part`: it starts when
 before the node closes its logs.
 """
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from penstock.gateway.exports.store import Exports
@@ -30,6 +31,7 @@ from penstock.vfs import Vfs
 
 if TYPE_CHECKING:
     from penstock.gateway.http.protocol.authentication import HttpLogins
+    from penstock.gateway.schemas.schema_registry import SchemaRegistry
 
 
 class Part(Protocol):
@@ -83,6 +85,13 @@ class Gateway:
         self._with(self.members)
         self.producer = self._with(Producer(context, keys))
         self.pipelines = self._with(PipelineView(context))
+
+    @cached_property
+    def schemas(self) -> "SchemaRegistry":
+        """The schema registry, created when it is first used."""
+        from penstock.gateway.schemas.schema_registry import SchemaRegistry  # noqa: PLC0415  # few nodes serve it
+
+        return self._with(SchemaRegistry(self.context))
 
     def _with(self, part: P) -> P:
         """Start and stop a part with the gateway."""

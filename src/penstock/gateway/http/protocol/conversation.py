@@ -341,7 +341,8 @@ class HttpConversation:
         if not isinstance(error, HttpError):
             logger.error("request from %s failed: unexpected error", self._wire.peer, exc_info=error)
             error = HttpError(500, "internal_error", "internal error; see the broker's log")
-        self._respond(error_response(error))
+        dialect = self._server.router.dialect if self._entry is None else self._entry.route.dialect
+        self._respond(error_response(error) if dialect is None else dialect.error_response(error))
 
     # -- log-ins ---------------------------------------------------------------------------------------
 

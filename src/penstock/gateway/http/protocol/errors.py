@@ -14,6 +14,7 @@ from penstock.gateway.http.protocol.messages import HttpError, Response
 from penstock.gateway.http.protocol.parameters import is_topic_name
 from penstock.gateway.peer_rpc.messages import Conflict
 from penstock.gateway.shared.login import Throttled
+from penstock.registry.errors import RegistryError
 
 _encode = msgspec.json.Encoder().encode
 
@@ -163,6 +164,8 @@ def from_kafka(error: KafkaError) -> HttpError:
     if isinstance(error, Conflict):
         more: dict[str, Any] = {} if error.assignments is None else {"assignments": error.assignments}
         return HttpError(409, error.reason, str(error), **more)
+    if isinstance(error, RegistryError):
+        return HttpError(error.status, "schema_registry", str(error), error_code=error.error_code)
     headers = (("Retry-After", str(error.retry_s)),) if isinstance(error, Throttled) else ()
     return HttpError(STATUSES.get(error.code, 500), error.code.name.lower(), str(error), headers)
 

@@ -111,6 +111,15 @@ class Query(NamedTuple):
     """Whether the texts of a list must differ."""
 
 
+class Dialect(NamedTuple):
+    """Habits of another server's API, for routes that its clients use."""
+
+    media_types: Sequence[str]
+    """Content types of bodies, besides JSON. Whatever a client accepts, it gets the first."""
+    error_response: Callable[[HttpError], Response]
+    """Unknown parameters are ignored, too."""
+
+
 class Route(NamedTuple):
     method: str
     path: str
@@ -134,6 +143,8 @@ class Route(NamedTuple):
     """Whether a request other than GET changes something: a read-only console may not send it."""
     ignores_query: bool = False
     """Takes any query, and does not read it: it is the page's."""
+    dialect: Dialect | None = None
+    """None for the API of this server."""
 
 
 H = TypeVar("H", bound=Handle)
@@ -142,9 +153,10 @@ H = TypeVar("H", bound=Handle)
 class Routes(list[Route]):
     """The routes of a section of the API, in the order of their definition."""
 
-    def __init__(self, tag: str) -> None:
+    def __init__(self, tag: str, dialect: Dialect | None = None) -> None:
         super().__init__()
         self._tag = tag
+        self._dialect = dialect
 
     def add(
         self,
@@ -181,6 +193,7 @@ class Routes(list[Route]):
                     rule,
                     changes and method != "GET",
                     ignores_query,
+                    self._dialect,
                 )
             )
             return handle

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from penstock.gateway.http.protocol.messages import JSON, Handle, HttpError, Query, Request, Route
+from penstock.gateway.http.protocol.messages import JSON, Dialect, Handle, HttpError, Query, Request, Route
 from penstock.gateway.http.protocol.negotiation import preferred
 from penstock.gateway.shared.access import TOPIC
 from penstock.handlers.support.context import Session
@@ -158,6 +158,7 @@ class BoundRoute:
         self._defaults = {each.name: each.default for each in route.query}
         self._required = tuple(each.name for each in route.query if each.is_required)
         self._content_types = tuple(route.content_types)
+        self._dialect = route.dialect
         self._decode = None if route.body is None else msgspec.json.Decoder(route.body).decode
 
     def request(
@@ -169,7 +170,7 @@ class BoundRoute:
         body: bytes,
     ) -> Request:
         """The validated request. Raises an `HttpError` with the reason if it is invalid."""
-        accept = headers.get("accept")
+        accept = headers.get("accept") if self._dialect is None else None
         if accept is not None and accept != "*/*" and preferred(accept, self._content_types) is None:
             raise HttpError(
                 406,
@@ -182,7 +183,7 @@ class BoundRoute:
             return Request(session, path, values, headers, None)
         content_type = headers.get("content-type", JSON)
         if content_type != JSON:
-            _check_json(content_type)
+            _check_json(content_type, () if self._dialect is None else self._dialect.media_types)
         if not body:
             raise HttpError(400, "no_body", f"{self.route.method} {self.route.path} needs a JSON body")
         try:
@@ -212,6 +213,8 @@ class BoundRoute:
         for name, text in query_parameters(query):
             parameter = self._parameters.get(name)
             if parameter is None:
+                if self._dialect is not None:
+                    continue
                 raise HttpError(400, "unknown_parameter", self._unknown(name))
             if name in values:
                 raise HttpError(400, "repeated_parameter", f"the parameter {name} is given twice")
@@ -242,8 +245,10 @@ class _Segment:
 
 
 class Router:
-    def __init__(self, routes: Sequence[Route]) -> None:
+    def __init__(self, routes: Sequence[Route], dialect: Dialect | None = None) -> None:
+        """`dialect` is that of errors for paths without a route."""
         self.routes = tuple(routes)
+        self.dialect = dialect
         self._fixed: dict[bytes, dict[str, BoundRoute]] = {}
         """Routes of paths without parameters, by the path as sent: most calls have one."""
         self._root = _Segment()
@@ -407,11 +412,11 @@ def _whole(value: Any) -> Any:
     return value
 
 
-def _check_json(content_type: str) -> None:
+def _check_json(content_type: str, more: Sequence[str] = ()) -> None:
     kind, _, parameters = content_type.partition(";")
     kind = kind.strip().lower()
     charset = parameters.strip().lower().removeprefix("charset=").strip('"')
-    if kind not in (JSON, "") or charset not in ("", "utf-8", "utf8"):
+    if kind not in (JSON, "", *more) or charset not in ("", "utf-8", "utf8"):
         raise HttpError(415, "unsupported_media_type", f"the body is {shown(content_type)}, expected {JSON}")
 
 
