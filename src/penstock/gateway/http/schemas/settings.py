@@ -81,6 +81,7 @@ def _check(
     query=parameters("verbose", "normalize"),
     body=SchemaRequest,
     rule=DESCRIBE,
+    changes=False,
 )
 def _check_all(gateway: Any, request: Request) -> Steps[Response]:
     subject = subject_in(request)
@@ -96,6 +97,7 @@ def _check_all(gateway: Any, request: Request) -> Steps[Response]:
     query=parameters("verbose", "normalize"),
     body=SchemaRequest,
     rule=DESCRIBE,
+    changes=False,
 )
 def _check_one(gateway: Any, request: Request) -> Steps[Response]:
     subject, number = subject_in(request), version_in(request)

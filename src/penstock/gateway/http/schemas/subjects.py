@@ -64,6 +64,7 @@ def _subjects(gateway: Any, request: Request) -> Steps[Response]:
     query=parameters("normalize", "deleted", "lookupDeletedSchema", "format"),
     body=SchemaRequest,
     rule=DESCRIBE,
+    changes=False,
 )
 def _look_up(gateway: Any, request: Request) -> Steps[Response]:
     subject = subject_in(request)
