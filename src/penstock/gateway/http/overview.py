@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from penstock.base.internal_topics import INTERNAL_TOPICS
 from penstock.base.steps import Steps
 from penstock.gateway.http.operations import DEGRADED, OK, UNAVAILABLE
 from penstock.gateway.http.protocol.messages import Request, Response, Routes, json
@@ -104,6 +105,7 @@ class ClusterOverview(msgspec.Struct):
     time: int
     """Milliseconds since 1970, by the clock of that broker."""
     topics: int
+    """Without internal topics."""
     partitions: PartitionSummary
     rates: Rates
     """Sums over the brokers that answered."""
@@ -135,7 +137,7 @@ def _overview(gateway: Any, _: Request) -> Steps[Response]:
             context.cluster_id,
             context.node_id,
             context.world.now_ms(),
-            len(context.image.topics),
+            sum(name not in INTERNAL_TOPICS for name in context.image.topics),
             PartitionSummary(
                 counts.partitions,
                 counts.offline,

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from penstock.base.errors import KafkaError
 from penstock.base.ids import TimestampMs
-from penstock.coordinator.groups.classic.group import ClassicGroup
+from penstock.coordinator.groups.classic.group import ClassicGroup, State
 from penstock.coordinator.groups.consumer.group import ConsumerGroup
 from penstock.coordinator.groups.coordinator import GroupCoordinator
 from penstock.gateway.observing.event import Event, Kind, Severity
@@ -77,6 +77,9 @@ class GroupChanges:
         group = shard.coordinator.find(group_id)
         if group is None:
             return None if before is None else (Kind.GROUP_DELETED, f"Group {group_id} was deleted")
+        if group.state is State.PREPARING:
+            self._remember(group_id, before or _Known(0, frozenset()))
+            return None  # the generation that ends the rebalance follows
         now = _state(group)
         self._remember(group_id, now)
         return None if before == now else _told(group_id, before, now)
