@@ -20,6 +20,7 @@ from penstock.gateway.peer_rpc.messages import Conflict
 from penstock.gateway.shared.config_entries import ConfigEntry
 from penstock.gateway.shared.health import Problem
 from penstock.gateway.shared.topic_figures import TopicFigures
+from penstock.registry.changes import DeleteSubject
 from penstock.search.query import Chunk, Match, PartitionPlan, Portion, SearchQuery, Unsearched
 
 ID = b"i" * 16
@@ -51,6 +52,11 @@ MESSAGES = [
     ),
     messages.GetLagTimes(((ID, 0, 7),)),
     messages.WriteAudit("audit", ID, 0, (b"{}", b"{}")),
+    messages.ChangeSchemas(DeleteSubject("orders-value", True)),
+    messages.GetOffsetBack(ID, 0, 7, 100),
+    messages.SummarizeGroups(("g", "h"), 100),
+    groups.OffsetDelete("g", (("orders", 0),)),
+    groups.LeaveGroup("g", (groups.LeavingMember("alice"), groups.LeavingMember("", "bob"))),
     messages.GetTopicFigures(ID),
     messages.GetReplicas(ID, (0, 4)),
     messages.InspectBatches(ID, 0, 7, 100),

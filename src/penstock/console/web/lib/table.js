@@ -141,7 +141,9 @@ export function table(options) {
     const whole = rows.length * ROW_PX;
     const count = Math.ceil(height / ROW_PX);
     if (whole <= HEIGHT_PX_MAX) {
-      const first = Math.max(0, Math.floor(scroller.scrollTop / ROW_PX) - SPARE_ROWS);
+      // After a filter, the view may still be where there are no rows any more.
+      const top = Math.min(scroller.scrollTop, Math.max(0, whole - height));
+      const first = Math.max(0, Math.floor(top / ROW_PX) - SPARE_ROWS);
       return { first, end: Math.min(rows.length, first + count + 2 * SPARE_ROWS), above: first * ROW_PX, whole };
     }
     const full = wholeRows();

@@ -43,7 +43,7 @@ export function page(ctx) {
     const topic = await api.get(path("topics", name), { details: true }, { signal: stop });
     kept = { at: Date.now(), topic };
     return topic;
-  }, 5);
+  }, 3);
   const refresh = () => {
     kept = null;
     polled.refresh();

@@ -121,15 +121,15 @@ function batchTable(rows) {
     key: (row) => String(row.position),
     height: "320px",
     columns: [
-      { key: "offsets", title: "Offsets", width: 170, mono: true, value: (row) => row.baseOffset, cell: (row) => (row.baseOffset === row.lastOffset ? count(row.baseOffset) : `${count(row.baseOffset)} – ${count(row.lastOffset)}`) },
+      { key: "offsets", title: "Offsets", width: 150, mono: true, value: (row) => row.baseOffset, cell: (row) => (row.baseOffset === row.lastOffset ? count(row.baseOffset) : `${count(row.baseOffset)} – ${count(row.lastOffset)}`) },
       { key: "position", title: "Position", width: 110, align: "right", mono: true, value: (row) => row.position, cell: (row) => count(row.position) },
       { key: "size", title: "Size", width: 90, align: "right", value: (row) => row.sizeBytes, cell: (row) => bytes(row.sizeBytes) },
       { key: "records", title: "Records", width: 96, align: "right", value: (row) => row.records, cell: (row) => count(row.records) },
       { key: "codec", title: "Codec", width: 90, value: (row) => row.codec },
-      { key: "time", title: "Newest time", width: 200, mono: true, value: (row) => row.maxTimestamp, cell: (row) => time(row.maxTimestamp), hint: (row) => `${utc(row.maxTimestamp)}, ${row.timestampType}` },
-      { key: "producer", title: "Producer", width: 130, value: (row) => row.producerId, cell: (row) => (row.producerId === null ? "–" : `${row.producerId}, epoch ${row.producerEpoch}`) },
+      { key: "time", title: "Newest time", width: 192, mono: true, value: (row) => row.maxTimestamp, cell: (row) => time(row.maxTimestamp), hint: (row) => `${utc(row.maxTimestamp)}, ${row.timestampType}` },
+      { key: "producer", title: "Producer", width: 116, value: (row) => row.producerId, cell: (row) => (row.producerId === null ? "–" : `${row.producerId}, epoch ${row.producerEpoch}`) },
       { key: "epoch", title: "Epoch", width: 84, align: "right", about: "Leader epoch", value: (row) => row.leaderEpoch },
-      { key: "kind", title: "Kind", width: 130, value: kind, cell: (row) => (kind(row) ? badge(kind(row), row.isControl ? "warn" : "info") : "") },
+      { key: "kind", title: "Kind", width: 120, value: kind, cell: (row) => (kind(row) ? badge(kind(row), row.isControl ? "warn" : "info") : "") },
     ],
   });
 }
