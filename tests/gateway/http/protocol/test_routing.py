@@ -110,6 +110,25 @@ def test_a_method_that_is_not_for_the_path_is_405_and_says_which_are(
     assert (got.status, got.code, got.headers["allow"]) == (405, "method_not_allowed", allowed)
 
 
+@pytest.mark.parametrize(
+    ("target", "rest"),
+    [
+        ("/page/", ""),
+        ("/page/a", "a"),
+        ("/page/a/b%2Fc//d/", "a/b/c//d/"),
+        ("/page/..%2f..", "../.."),
+        ("/page/a?x=1&x=2&=&%zz", "a"),
+    ],
+)
+def test_the_rest_of_a_path_is_one_parameter_and_its_query_is_not_read(target: str, rest: str) -> None:
+    talk = Talk(route("GET", "/page/known/{name}"), route("GET", "/page/{path...}", ignores_query=True))
+    assert talk.ask("GET", target).json == {"path": {"path": rest}, "query": {}}
+    assert talk.ask("GET", "/page/known/x").json["path"] == {"name": "x"}
+    assert talk.ask("GET", "/page/known/x/y").json["path"] == {"path": "known/x/y"}
+    assert talk.ask("GET", "/page").status == 404
+    assert talk.ask("GET", "/page/%ff").code == "bad_encoding"
+
+
 def test_a_route_that_is_there_twice_is_a_mistake() -> None:
     with pytest.raises(ValueError, match="GET /a is defined twice"):
         Router([route("GET", "/a"), route("GET", "/a")])
