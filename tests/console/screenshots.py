@@ -69,8 +69,8 @@ def take(browser: Browser, http_url: str, wanted: dict[str, str], keep: Callable
 def _show(page: Page, url: str) -> None:
     page.goto(url)
     page.locator("main h1, main .problem").first.wait_for()
-    expect(page.locator(".skeleton")).to_have_count(0)
-    page.wait_for_timeout(2500)  # charts have drawn, and rates been measured
+    expect(page.locator(".skeleton")).to_have_count(0, timeout=30_000)
+    page.wait_for_timeout(6500)  # charts have drawn, and rates been measured between two polls
 
 
 def webp(page: Page, png: bytes) -> bytes:

@@ -262,7 +262,8 @@ function niceMax(value, unit) {
   if (!(value > 0)) return 1;
   const whole = value < 1 ? 1 : unit ** Math.floor(Math.log(value) / Math.log(unit));
   const size = 10 ** Math.floor(Math.log10(value / whole));
-  return ([1, 2, 2.5, 5, 10].find((step) => step * size * whole >= value) ?? 10) * size * whole;
+  const found = ([1, 2, 2.5, 5, 10].find((step) => step * size * whole >= value) ?? 10) * size;
+  return found === 1000 ? whole * unit : found * whole;
 }
 
 /**
