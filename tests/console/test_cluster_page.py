@@ -1,7 +1,8 @@
 """The cluster in the browser: brokers, the quorum, moves of partitions, settings."""
 
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
 import httpx
 import pytest
@@ -17,6 +18,13 @@ def http(cluster: ClusterProcesses) -> Iterator[httpx.Client]:
             wanted = {"name": name, "partitions": 4, "replication_factor": 2}
             assert client.post("/topics", json=wanted).status_code == 201
         yield client
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_brokers_and_the_quorum_are_shown(page: Page, cluster: ClusterProcesses, http: httpx.Client) -> None:
@@ -62,10 +70,13 @@ def test_a_broker_is_emptied_by_a_plan(page: Page, cluster: ClusterProcesses, ht
     page.get_by_role("button", name="Start…").click()
     page.get_by_role("dialog").get_by_role("button", name="Start", exact=True).click()
     expect(page.get_by_text(re.compile("partitions? started to move"))).to_be_visible()
+
+    def is_drained() -> bool:
+        topics = [http.get(f"/topics/{name}").json() for name in ("orders", "payments")]
+        return not any(3 in each["replicas"] for topic in topics for each in topic["partitions"])
+
+    until(is_drained)
     expect(page.get_by_text("No partition moves.")).to_be_visible()
-    for name in ("orders", "payments"):
-        replicas = [each["replicas"] for each in http.get(f"/topics/{name}").json()["partitions"]]
-        assert all(3 not in each for each in replicas)
     plan.click()
     expect(page.get_by_text("Nothing has to move: 8 partitions stay as they are.")).to_be_visible()
 

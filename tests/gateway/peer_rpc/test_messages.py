@@ -151,7 +151,7 @@ MESSAGES += [
     messages.AbortOpenTransaction(ID, 0, 42),
     messages.GetLogDirectory(True),
     messages.GetLogRanges(((ID, 0), (ID, 1))),
-    messages.GetBrokerConfigs(),
+    messages.GetBrokerConfigs(5),
     messages.GetAudit(500),
     transactions.DescribeTransaction("billing"),
     transactions.InitProducerId("billing", 60_000, transactions.ProducerEpoch(7, 1)),

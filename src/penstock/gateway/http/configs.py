@@ -143,7 +143,9 @@ def _change_brokers(gateway: Any, request: Request) -> Steps[Response]:
 )
 def _of_one_broker(gateway: Any, request: Request) -> Steps[Response]:
     context: Context = gateway.context
-    entries = yield from ask_broker(context, broker_in(context, request), GetBrokerConfigs())
+    entries = yield from ask_broker(
+        context, broker_in(context, request), GetBrokerConfigs(context.metadata_end)
+    )
     return json(ConfigList(entries))
 
 

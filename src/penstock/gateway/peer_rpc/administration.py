@@ -13,7 +13,7 @@ from typing import Any, Final
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TopicPartition
 from penstock.base.promise import Promise
-from penstock.base.steps import Steps, next_tick
+from penstock.base.steps import Steps, next_tick, sleep
 from penstock.coordinator.transactions import requests as transactions
 from penstock.coordinator.transactions.hanging import PartitionProducer, producers_of
 from penstock.gateway.peer_rpc import messages
@@ -25,6 +25,9 @@ from penstock.replica import Partition
 
 ANSWER_MS_MAX: Final = 5_000
 """A broker that does not answer in this time is shown without what it would have said."""
+
+CATCH_UP_MS, CATCH_UP_MS_MAX = 20, 3_000
+"""A broker reads a change from the metadata log within milliseconds after the one that made it."""
 
 
 def answer(context: Context, asked: Any) -> Steps[Any]:
@@ -171,9 +174,11 @@ def _get_log_ranges(context: Context, asked: messages.GetLogRanges) -> Steps[mes
     return found
 
 
-def _get_configs(context: Context, _: messages.GetBrokerConfigs) -> Steps[list[ConfigEntry]]:
+def _get_configs(context: Context, asked: messages.GetBrokerConfigs) -> Steps[list[ConfigEntry]]:
+    until_ms = context.world.now_ms() + CATCH_UP_MS_MAX
+    while context.metadata_end < asked.metadata_end and context.world.now_ms() < until_ms:
+        yield sleep(context.world, CATCH_UP_MS)
     return config_entries(context, Resource(ResourceType.BROKER, str(context.node_id)))
-    yield
 
 
 def _get_audit(context: Context, asked: messages.GetAudit) -> Steps[messages.AuditLines]:

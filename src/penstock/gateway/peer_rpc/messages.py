@@ -408,7 +408,9 @@ LogRanges: TypeAlias = list[tuple[Offset, Offset] | None]
 
 
 class GetBrokerConfigs(_Message, frozen=True):
-    """Get all configs of the receiver."""
+    """Get all configs of the receiver, once it has read the metadata log up to an offset."""
+
+    metadata_end: Offset = 0
 
 
 class GetAudit(_Message, frozen=True):
