@@ -327,6 +327,7 @@ def test_group_of_a_spark_query_is_marked(broker: Broker, http: httpx.Client) ->
         ("spark-orders", True),
         ("spark-other", None),
     ]
+    assert [http.get(f"/groups/{each['group']}/lag").json()["spark"] for each in rows] == [True, False]
 
 
 # -- a cluster ---------------------------------------------------------------------------------------------------

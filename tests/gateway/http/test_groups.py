@@ -68,6 +68,7 @@ def test_group_of_kafka_clients_is_shown_with_members_and_lag(
         assert (listed[group]["state"], listed[group]["type"]) == ("Stable", protocol)
         described = http.get(f"/groups/{group}").json()
         assert (described["state"], described["type"]) == ("Stable", protocol)
+        assert described["coordinator"] == http.get("/cluster").json()["node_id"]
         [shown] = described["members"]
         assert shown["client_id"] == "reader"
         assert "127.0.0.1" in shown["host"]

@@ -120,6 +120,8 @@ class GroupDescription(msgspec.Struct):
     epoch: int | None
     """Group epoch; null for a classic group."""
     members: list[MemberDescription]
+    coordinator: int | None = None
+    """The broker that coordinates the group; null while there is none."""
 
 
 class PartitionLag(msgspec.Struct):
@@ -146,6 +148,8 @@ class GroupLag(msgspec.Struct):
     lag_seconds: float
     """Largest of all partitions."""
     partitions: list[PartitionLag]
+    spark: bool = False
+    """Whether a Spark query has committed its offsets."""
 
 
 class DeleteGroupResponse(msgspec.Struct):
@@ -287,6 +291,7 @@ def _with_lag(
 def _describe(gateway: Any, request: Request) -> Steps[Response]:
     context: Context = gateway.context
     described = yield from _find(context, group_in(request))
+    described.coordinator = _coordinator(context, described.group)
     for member in described.members:
         member.subscribed = [each for each in member.subscribed if _is_shown(context, request, each)]
         member.assignments = {
@@ -442,7 +447,8 @@ def _lag(gateway: Any, request: Request) -> Steps[Response]:
             yield next_tick(context.world)
     total = sum(row.lag or 0 for row in rows)
     longest = max((row.lag_seconds or 0.0 for row in rows), default=0.0)
-    return json(GroupLag(group, described.state, total, longest, rows))
+    is_spark = any(each.metadata == COMMIT_METADATA for each in reply.offsets)
+    return json(GroupLag(group, described.state, total, longest, rows, is_spark))
 
 
 def _assigned(members: Iterable[MemberDescription]) -> Iterator[tuple[TopicPartition, str]]:
