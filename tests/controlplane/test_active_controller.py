@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from tests.handlers.cluster import Cluster
@@ -9,6 +10,7 @@ from tests.worlds import StillWorld
 
 from penstock.base.errors import ErrorCode
 from penstock.controlplane.active_controller import ActiveController
+from penstock.metadata.acls import Acl, AclFilter, AclResourceType, Operation, PatternType, Permission
 from penstock.metadata.configs import BrokerSettings
 from penstock.metadata.controller import requests as r
 from penstock.metadata.records import AnyRecord
@@ -63,6 +65,33 @@ def test_a_heartbeat_is_answered_when_all_is_committed_and_not_when_this_node_ha
     assert not created.is_settled, "who asks here where the topic is would not find it"
     scene.controller.advanced(scene.end + 1)
     assert created.is_settled
+
+
+ACL = Acl(
+    AclResourceType.TOPIC, "t", PatternType.LITERAL, "User:alice", "*", Operation.READ, Permission.ALLOW
+)
+
+
+@pytest.mark.parametrize("change", [r.CreateAcls((ACL,)), r.DeleteAcls((AclFilter(*ACL),))])
+def test_a_change_of_acls_is_answered_when_every_broker_has_it(change: Any) -> None:
+    scene = Scene()
+    changed = scene.controller.submit(change)
+    scene.controller.advanced(scene.end + 1)
+    scene.beat(1)
+    assert not changed.is_settled, "broker 2 decides by the old ones"
+    scene.beat(2)
+    assert changed.is_settled
+
+
+def test_a_change_of_acls_waits_for_a_silent_broker_until_it_is_fenced_and_that_is_committed() -> None:
+    scene = Scene()
+    changed = scene.controller.submit(r.CreateAcls((ACL,)))
+    scene.controller.advanced(scene.end + 1)
+    scene.beat(1)
+    scene.fence(2)
+    assert not changed.is_settled, "the next controller may not know that it is fenced"
+    scene.controller.advanced(scene.end + 1)
+    assert changed.is_settled
 
 
 def test_waiting_requests_are_answered_when_another_broker_leads() -> None:

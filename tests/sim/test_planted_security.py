@@ -12,6 +12,7 @@ from tests.sim.test_planted_cluster import BUSY
 from penstock.base.ids import Offset
 from penstock.base.promise import Promise
 from penstock.handlers.support.latest_metadata import LatestMetadata
+from penstock.metadata.controller.controller import Controller
 from penstock.metadata.maps import FrozenMap
 from penstock.metadata.scram import ScramMechanism
 from penstock.security.authorizer import Authorizer
@@ -58,6 +59,14 @@ def test_an_authorizer_that_keeps_deleted_acls_is_caught(monkeypatch: pytest.Mon
 
     plant(monkeypatch, with_acls, keeping)
     assert_caught(SECURED, by="RevokedDenied", first=5)
+
+
+def test_a_controller_that_answers_before_brokers_know_new_acls_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As Kafka's does: a broker that has not read the metadata log so far decides by the old ones."""
+    plant(monkeypatch, Controller.has_reached_brokers, lambda *_: True)
+    assert_caught(SECURED, by="RevokedDenied", first=1)
 
 
 @pytest.mark.long

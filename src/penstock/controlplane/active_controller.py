@@ -7,6 +7,11 @@
 A reply without records waits as well: the state it was read from must be committed first. Replies wait until this node
 has applied the committed records, so that a client that asks this node next sees its change. Applying may take seconds
 when thousands of partitions are created, which is longer than a broker session: heartbeats wait for the commit only.
+
+A change of ACLs is answered when every broker has it: no broker that has its lease then grants what was revoked.
+Brokers report what they have read of the metadata in heartbeats, and send one at once for ACLs. A broker that does not
+is fenced when its session ends, and unfenced after it has read everything.
+
 When the node loses leadership, the controller is discarded and every pending request fails with NOT_CONTROLLER.
 """
 
@@ -22,7 +27,7 @@ from penstock.base.world import Timer, World
 from penstock.controlplane.elections import log_expired_sessions, log_leader_changes
 from penstock.metadata.configs import BrokerSettings
 from penstock.metadata.controller.controller import Controller
-from penstock.metadata.controller.requests import BrokerHeartbeat
+from penstock.metadata.controller.requests import BrokerHeartbeat, CreateAcls, DeleteAcls
 from penstock.metadata.image import ClusterImage
 from penstock.metadata.records import AnyRecord
 from penstock.raft.errors import NotLeader
@@ -66,6 +71,8 @@ class ActiveController:
         """This node has applied all records below. Invariant: at most `_committed`."""
         self._pending: deque[_PendingReply] = deque()
         self._heartbeats: deque[_PendingReply] = deque()
+        self._unread: deque[_PendingReply] = deque()
+        """Replies to changes of ACLs that some broker has not read."""
         self._timer: Timer | None = None
         self._due_ms: TimestampMs = 0
         """When the timer fires."""
@@ -94,8 +101,8 @@ class ActiveController:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        pending = [*self._heartbeats, *self._pending]
-        self._heartbeats, self._pending = deque(), deque()
+        pending = [*self._heartbeats, *self._pending, *self._unread]
+        self._heartbeats, self._pending, self._unread = deque(), deque(), deque()
         for each in pending:
             each.promise.fail(_not_controller())
 
@@ -114,10 +121,14 @@ class ActiveController:
         except KafkaError as error:
             promise.fail(error)
         else:
-            queue = self._heartbeats if isinstance(request, BrokerHeartbeat) else self._pending
-            queue.append(_PendingReply(self._last_offset, outcome.reply, promise))
+            self._queue_for(request).append(_PendingReply(self._last_offset, outcome.reply, promise))
             self._release()
         return promise
+
+    def _queue_for(self, request: Any) -> deque[_PendingReply]:
+        if isinstance(request, BrokerHeartbeat):
+            return self._heartbeats
+        return self._unread if isinstance(request, CreateAcls | DeleteAcls) else self._pending
 
     def cut(self, broker_id: int, broker_epoch: int) -> None:
         """The connection of a broker's last heartbeat is closed."""
@@ -146,10 +157,16 @@ class ActiveController:
         self._release()
 
     def _release(self) -> None:
+        while self._unread and self._has_reached_brokers(self._unread[0].offset):
+            # If a broker was fenced meanwhile, that has to be committed too.
+            self._pending.append(self._unread.popleft()._replace(offset=self._last_offset))
         for queue, end in ((self._heartbeats, self._committed), (self._pending, self._applied)):
             while queue and queue[0].offset < end:
                 ready = queue.popleft()
                 ready.promise.resolve(ready.reply)
+
+    def _has_reached_brokers(self, offset: Offset) -> bool:
+        return self._controller is not None and self._controller.has_reached_brokers(offset)
 
     # -- time ------------------------------------------------------------------------------------------
 
@@ -178,6 +195,7 @@ class ActiveController:
             if outcome.records:
                 self._write(controller, outcome.records)
                 log_expired_sessions(outcome.records)
+                self._release()
         except NotLeader:
             return
         if outcome.reply:

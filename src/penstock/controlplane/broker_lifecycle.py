@@ -214,13 +214,15 @@ class BrokerLifecycle:
             partial(self._heartbeat_failed, number, epoch),
         )
 
-    def follow(self, image: ClusterImage, changed: Iterable[int]) -> None:
-        """Send a heartbeat at once if one of the changed brokers is in controlled shutdown: it stops when the
-        controller knows that all other brokers have this image."""
+    def follow(self, image: ClusterImage, changed: Iterable[int], *, has_new_acls: bool = False) -> None:
+        """Send a heartbeat at once if the controller waits until all brokers have this image: for new ACLs, and if one
+        of the changed brokers is in controlled shutdown."""
         if self.epoch < 0 or self._is_fenced or self._on_stopped is not None:
             return
         brokers = (image.brokers.get(each) for each in changed)
-        if any(each is not None and each.in_controlled_shutdown and not each.fenced for each in brokers):
+        if has_new_acls or any(
+            each is not None and each.in_controlled_shutdown and not each.fenced for each in brokers
+        ):
             self._later(0, self._send_heartbeat)
 
     def _is_stale(self, number: int, epoch: int) -> bool:

@@ -446,7 +446,7 @@ class Node:
             context.groups.follow(new, changed)
             context.transactions.follow(new)
             self._control_plane.advanced(high_watermark)
-            self._lifecycle.follow(new, changed.brokers)
+            self._lifecycle.follow(new, changed.brokers, has_new_acls=new.acls is not old.acls)
             self._serve_clients()
             for watcher in list(context.image_watchers):
                 watcher()

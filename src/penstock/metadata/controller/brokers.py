@@ -103,11 +103,12 @@ class Sessions:
 
     def all_have_read_of_leaving(self, broker_id: int, image: ClusterImage) -> bool:
         offset = self._leaving.setdefault(broker_id, image.offset)
-        return all(
-            self._open[each].metadata_offset >= offset if each in self._open else False
-            for each, broker in image.brokers.items()
-            if broker.is_active
-        )
+        return self.have_read(offset, (each for each in image.brokers.values() if each.is_active))
+
+    def have_read(self, offset: Offset, brokers: Iterable[Broker]) -> bool:
+        """Return whether all of these brokers have read the metadata log to the offset."""
+        sessions = (self._open.get(each.id) for each in brokers)
+        return all(each is not None and each.metadata_offset >= offset for each in sessions)
 
 
 def register_broker(

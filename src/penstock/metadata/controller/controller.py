@@ -139,6 +139,12 @@ class Controller:
         """The connection that a broker sent heartbeats on was closed."""
         self._sessions.cut(broker_id, broker_epoch)
 
+    def has_reached_brokers(self, offset: Offset) -> bool:
+        """Whether every broker has read the metadata log to this offset, or is fenced."""
+        return self._sessions.have_read(
+            offset, (each for each in self.image.brokers.values() if not each.fenced)
+        )
+
     def next_session_end_ms(self) -> TimestampMs | None:
         """When the next session ends; None if every broker is fenced."""
         ends = [self._sessions.expires_ms(each) for each in self.image.brokers.values() if not each.fenced]

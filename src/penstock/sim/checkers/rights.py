@@ -13,8 +13,9 @@ nothing is expected of its guest any more.
 A broker learns a change from the metadata log. So the first two rules hold for a request at a broker
 
 - whose metadata has the change when the request is sent, or
-- that has been in touch with its controller for `KNOWN_US` since the answer: it has had its lease
-  (`BrokerLifecycle.has_lease`: heartbeats are answered in time) without a gap.
+- that is in touch with its controller: it has its lease (`BrokerLifecycle.has_lease`), its heartbeats are answered.
+  A change of ACLs is answered when all such brokers have it. For a password or a quota the broker must have been in
+  touch for `KNOWN_US` since the answer, without a gap.
 
 Log-ins wait for the controller's latest metadata, so where the network delivers everything at once and no node has
 failed for `CALM_US`, they follow the last answered change immediately.
@@ -148,6 +149,7 @@ class _Tried(NamedTuple):
     changes: int
     is_known: bool
     """Whether the broker's metadata decided as expected when the request was sent."""
+    is_in_touch: bool
     informed_us: int
     """How long the broker had been in touch since the last change was answered."""
     is_calm: bool
@@ -270,6 +272,7 @@ class RightsWatch:
             expected,
             guest.changes[_kind_of(tried.needs)],
             is_known,
+            tried.host in self._in_touch_us,
             now_us - max(since_us, guest.answered_us.get(_kind_of(tried.needs), 0)),
             now_us - self._calm_us > CALM_US,
         )
@@ -298,6 +301,8 @@ class RightsWatch:
             why = "a refusal is final, wherever the broker has its metadata from"
         elif it.is_known:
             why = "the broker's metadata has that change"
+        elif it.is_in_touch and isinstance(tried.needs, Access):
+            why = "the broker is in touch with its controller"
         elif it.informed_us > KNOWN_US:
             why = f"the broker has been in touch with its controller for {it.informed_us // 1000} ms since"
         elif is_login and it.is_calm:
