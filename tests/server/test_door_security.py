@@ -486,6 +486,7 @@ REQUESTS: dict[str, tuple[str, Any]] = {
     "POST /topics": ("/topics", {"name": "t"}),
     "PATCH /topics/{topic}": ("/topics/t", {"partitions": 1}),
     "PATCH /topics/{topic}/configs": ("/topics/t/configs", {"configs": {"retention.ms": 1000}}),
+    "GET /labs/simulation": ("/labs/simulation?seconds=1", None),
     "PATCH /cluster/configs": ("/cluster/configs", {"configs": {"log.retention.ms": None}}),
     "POST /groups/{group}/offsets": ("/groups/g/offsets", {"topic": "t", "to": "earliest"}),
     "GET /topics/{topic}/tail": ("/topics/t/tail?wait_ms=0", None),
