@@ -206,3 +206,15 @@ def test_a_cluster_without_security_says_so(page: Page) -> None:
         page.get_by_role("link", name="Audit").click()
         expect(page.get_by_text("The audit is off")).to_be_visible()
         assert_accessible(page)
+
+
+def test_a_read_only_console_offers_no_change_and_plans(page: Page) -> None:
+    with Broker(http=True, settings={"console.mode": "read-only"}) as broker:
+        broker.create_topic("orders")
+        open_console(page, broker.http_url, "/security/users", heading="Security")
+        add = page.get_by_role("button", name="Add user…")
+        expect(add).to_be_disabled()
+        expect(add).to_have_attribute("title", "This console is read-only (console.mode).")
+        open_console(page, broker.http_url, "/cluster/reassignments", heading="Cluster")
+        page.get_by_role("button", name="Plan").click()
+        expect(page.get_by_text("Nothing has to move: 1 partition stays as it is.")).to_be_visible()

@@ -25,7 +25,7 @@ from penstock.wire import Api
 from penstock.wire.catalogue import KAFKA_RANGES
 from penstock.wire.messages import request_builder, response_builder
 
-PARTITIONS_A_TICK: Final = 5_000
+PARTITIONS_A_TICK: Final = 2_000
 """Partitions that are counted in one tick: some milliseconds."""
 
 ELECTIONS_MAX: Final = 10_000

@@ -197,6 +197,7 @@ def _row(context: Context, moved: Reassignment, logs: dict[int, tuple[int, int]]
     answer=Plan,
     errors=(404, 409),
     rule=Rule((DESCRIBE_CLUSTER,)),
+    changes=False,
 )
 def _plan(gateway: Any, request: Request) -> Steps[Response]:
     context: Context = gateway.context

@@ -72,7 +72,7 @@ function askCancel(one, then) {
     kind: "danger",
     action: async () => {
       const done = await api.post("/reassignments/cancel", one ? { partitions: [{ topic: one.topic, partition: one.partition }] } : {});
-      toast(`${counted(done.changed, "partition")} stayed where they were.`);
+      toast(`${counted(done.changed, "move")} cancelled.`);
       then();
     },
   });
@@ -125,7 +125,7 @@ function planner(started) {
  * @param {() => void} close
  */
 function planned(plan, started, close) {
-  if (!plan.partitions.length) return h("p", { role: "status" }, badge("done", "ok"), ` Nothing has to move: ${counted(plan.unchanged, "partition")} stay as they are.`);
+  if (!plan.partitions.length) return h("p", { role: "status" }, badge("done", "ok"), ` Nothing has to move: ${counted(plan.unchanged, "partition")} ${plan.unchanged === 1 ? "stays as it is" : "stay as they are"}.`);
   const apply = () =>
     confirm({
       title: "Start these moves?",

@@ -56,7 +56,7 @@ export function part({ query }) {
         onOpen: (each) => edit(each, base(), which.peek(), found.refresh),
         columns: [
           { key: "name", title: "Setting", value: (each) => each.name, cell: (each) => h("span", { class: "mono" }, each.name), hint: (each) => each.documentation },
-          { key: "value", title: "Value", value: (each) => each.value, cell: (each) => (each.value === null ? h("span", { class: "muted" }, "not shown or not set") : h("span", { class: "mono" }, each.value)), hint: (each) => each.value ?? "" },
+          { key: "value", title: "Value", value: (each) => each.value, cell: (each) => (each.value === null ? h("span", { class: "muted" }, each.type === "password" ? "hidden" : "not set") : h("span", { class: "mono" }, each.value)), hint: (each) => each.value ?? "" },
           { key: "source", title: "Set by", width: 130, value: (each) => each.source, cell: (each) => badge(SOURCES[each.source] ?? each.source, TONES[each.source] ?? "neutral") },
           { key: "type", title: "Type", width: 90, value: (each) => each.type },
           { key: "edit", title: "Actions", width: 90, align: "right", sort: false, value: () => "", cell: (each) => (each.read_only ? h("span", { class: "muted small", title: "A change needs a restart of the node, with another value in its file." }, "at restart") : actionButton("Edit…", () => edit(each, base(), which.peek(), found.refresh), { kind: "plain small", why: whyNot })) },

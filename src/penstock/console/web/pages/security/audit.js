@@ -23,8 +23,16 @@ function resource(line) {
   const name = line.resource_name;
   if (!name) return line.resource_type ?? "–";
   if (line.resource_type === "Cluster") return "the cluster";
-  const at = line.resource_type === "Topic" ? "topics" : line.resource_type === "Group" ? "groups" : null;
+  // ACLs name prefixes and patterns, too.
+  const at = line.event !== "operation" ? null : line.resource_type === "Topic" ? "topics" : line.resource_type === "Group" ? "groups" : null;
   return [`${line.resource_type} `, at ? link(path(at, name), null, name) : name];
+}
+
+/** The time of a line of today, and the day of others. @param {Line} line */
+function when(line) {
+  const then = Date.parse(line.time);
+  const whole = time(then);
+  return whole.slice(0, 10) === time(Date.now()).slice(0, 10) ? whole.slice(11) : whole.slice(5, 19);
 }
 
 /** @param {Line} line */
@@ -65,7 +73,7 @@ export function part({ query }, status) {
         onOpen: (each) => dialog({ title: "A line of the audit", wide: true, body: jsonTree(Object.fromEntries(Object.entries(each).filter(([name, one]) => one !== null && name !== "id")), { open: 2 }) }),
         empty: emptyState("Nothing yet", "Denied operations, log-ins and changes appear here within seconds."),
         columns: [
-          { key: "time", title: "Time", width: 206, mono: true, value: (each) => each.time, cell: (each) => time(Date.parse(each.time)), hint: (each) => each.time },
+          { key: "time", title: "Time", width: 134, mono: true, value: (each) => each.time, cell: when, hint: (each) => each.time },
           { key: "result", title: "Result", width: 90, value: (each) => each.result, cell: (each) => badge(each.result, TONES[each.result] ?? "neutral") },
           { key: "principal", title: "Principal", width: 130, value: (each) => each.principal, cell: (each) => each.principal ?? "–", hint: (each) => `${each.principal ?? ""} from ${each.client ?? ""}` },
           { key: "operation", title: "Operation", width: 160, value: (each) => `${each.event} ${each.operation ?? ""}`, cell: (each) => (each.event === "login" ? `Log-in ${each.operation ?? ""}` : (each.operation ?? each.event)), hint: (each) => each.request ?? "" },

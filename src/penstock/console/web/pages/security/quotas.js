@@ -24,7 +24,7 @@ const LIMITS = [
   { key: "producer_byte_rate", label: "Produce", hint: "bytes a second", of: "client", check: wholeNumber(1, WHOLE_MAX, { optional: true }), show: (n) => rate(n, "bytes") },
   { key: "consumer_byte_rate", label: "Fetch", hint: "bytes a second", of: "client", check: wholeNumber(1, WHOLE_MAX, { optional: true }), show: (n) => rate(n, "bytes") },
   { key: "request_percentage", label: "Requests", hint: "percent of one core", of: "client", check: number, show: (n) => `${n}%` },
-  { key: "controller_mutation_rate", label: "Topic changes", hint: "partitions a second", of: "client", check: number, show: (n) => `${n}/s` },
+  { key: "controller_mutation_rate", label: "Changes", hint: "partitions created or deleted a second", of: "client", check: number, show: (n) => `${n}/s` },
   { key: "connection_creation_rate", label: "Connections", hint: "new ones a second", of: "ip", check: wholeNumber(1, 2 ** 31 - 1, { optional: true }), show: (n) => `${count(n)}/s` },
 ];
 
