@@ -38,7 +38,7 @@ from penstock.metadata.controller.topics import PARTITIONS_MAX
 from penstock.metadata.image import Topic
 from penstock.replica.partition import NO_LEADER
 
-PARTITIONS_A_TICK: Final = 500
+PARTITIONS_A_TICK: Final = 200
 """Partitions that are described in one tick: a millisecond or two."""
 
 PARTITIONS_OF_A_TOPIC_MAX: Final = 2**31 - 1

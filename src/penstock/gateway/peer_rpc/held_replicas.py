@@ -11,7 +11,7 @@ from penstock.metadata.image import Topic
 from penstock.replica import Partition
 from penstock.replica.isr import NEVER, Follower
 
-PARTITIONS_A_TICK: Final = 500
+PARTITIONS_A_TICK: Final = 250
 """Partitions that are described in one tick: a millisecond or two."""
 
 

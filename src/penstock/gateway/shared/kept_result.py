@@ -17,7 +17,7 @@ from penstock.base.world import World
 T = TypeVar("T")
 
 KEEP_MS: Final = 1_000
-KEEP_MS_MAX: Final = 30_000
+KEEP_MS_MAX: Final = 10_000
 KEEP_SHARE: Final = 20
 
 

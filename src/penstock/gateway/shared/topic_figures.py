@@ -15,7 +15,7 @@ from penstock.base.steps import Steps, next_tick
 from penstock.gateway.shared.kept_result import KeptResult
 from penstock.handlers.support.context import Context
 
-PARTITIONS_A_TICK: Final = 500
+PARTITIONS_A_TICK: Final = 250
 """Partitions that are summed up in one tick: about a millisecond."""
 
 SPAN_MS_MIN: Final = 1_000
