@@ -19,7 +19,7 @@ from tests.console.demo import Demo
 
 IMAGES = Path(__file__).parents[2] / "docs/images"
 WIDE, NARROW = (1280, 800), (390, 800)
-QUALITY = 0.8
+QUALITY = 0.6
 
 PAGES: dict[str, str] = {
     "overview": "/",

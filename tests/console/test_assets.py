@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from penstock.console.assets import load
+from penstock.console.assets import imported, load
 from penstock.testing import Broker
 
 ROOT = Path(__file__).parents[2]
@@ -131,27 +131,13 @@ def test_without_the_console_the_front_page_leads_to_the_description() -> None:
 def test_the_first_view_is_small() -> None:
     """What the overview loads, compressed: all of `lib`, the frame and its own modules."""
     assets = load()
-    loaded: set[str] = set()
-    waiting = ["app.js", "pages/overview.js"]
-    while waiting:
-        name = waiting.pop()
-        if name in loaded:
-            continue
-        loaded.add(name)
-        text = assets.by_name[name].body.decode()
-        for path in re.findall(r'^(?:import|export)\b[^;]*?from\s+"(\.[^"]+)";', text, re.MULTILINE):
-            parts = [*name.split("/")[:-1]]
-            for part in path.split("/"):
-                if part == "..":
-                    parts.pop()
-                elif part != ".":
-                    parts.append(part)
-            waiting.append("/".join(parts))
-    loaded |= set(re.findall(rf'{assets.release}/([\w/-]+\.css)"', assets.document.body.decode()))
+    bodies = {name: asset.body for name, asset in assets.by_name.items()}
+    named = re.findall(rf'{assets.release}/([\w/.-]+)"', assets.document.body.decode())
+    assert {"app.js", "lib/dom.js", "style/base.css", "icon.svg"} <= set(named)
+    loaded = {*named, "pages/overview.js", *imported(bodies, "pages/overview.js")}
     size = len(assets.document.gzipped) + sum(
         len(assets.by_name[name].gzipped or assets.by_name[name].body) for name in loaded
     )
-    assert len(loaded) > 10
     assert size < FIRST_VIEW_BYTES_MAX
 
 

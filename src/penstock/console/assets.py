@@ -12,6 +12,9 @@ Only names that were found when the files were read are served, so no path leads
 
 import gzip
 import hashlib
+import posixpath
+import re
+from collections.abc import Mapping
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Final, NamedTuple
@@ -19,6 +22,12 @@ from typing import Final, NamedTuple
 INDEX: Final = "index.html"
 RELEASE_MARK: Final = b"{release}"
 """In index.html: where the name of the release is put."""
+PRELOAD_MARK: Final = b"{preload}\n"
+"""In index.html: where links to all modules that the first one imports are put, so that the browser asks for all of
+them at once instead of one level of imports after the other."""
+
+FIRST: Final = "app.js"
+_IMPORT: Final = re.compile(rb'^(?:import|export)\b[^;]*?\bfrom\s+"(\.[^"]+)"', re.MULTILINE)
 
 TYPES: Final = {
     ".css": "text/css; charset=utf-8",
@@ -62,11 +71,27 @@ def load() -> Assets:
         whole.update(b"%s\0%d\0" % (name.encode(), len(body)))
         whole.update(body)
     release = whole.hexdigest()[:16]
+    links = [
+        b'<link rel="modulepreload" href="/console/assets/{release}/%s">\n' % name.encode()
+        for name in imported(found, FIRST)
+    ]
+    document = index.replace(PRELOAD_MARK, b"".join(links)).replace(RELEASE_MARK, release.encode())
     return Assets(
         release,
-        _asset(INDEX, index.replace(RELEASE_MARK, release.encode())),
+        _asset(INDEX, document),
         {name: _asset(name, body) for name, body in found.items()},
     )
+
+
+def imported(files: Mapping[str, bytes], first: str) -> list[str]:
+    """Names of all modules that a module imports, and they in turn."""
+    names = [first]
+    for name in names:
+        for path in _IMPORT.findall(files[name]):
+            other = posixpath.normpath(posixpath.join(posixpath.dirname(name), path.decode()))
+            if other not in names:
+                names.append(other)
+    return names[1:]
 
 
 def _walk(directory: Traversable, path: str) -> list[tuple[str, bytes]]:

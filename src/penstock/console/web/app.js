@@ -4,7 +4,7 @@ import { api, checkConnection, loadSession, session } from "./lib/api.js";
 import { h, mount } from "./lib/dom.js";
 import { problem } from "./lib/layout.js";
 import { keepSession, toLogin, watchExpiry } from "./lib/login.js";
-import { location, reload, retry, route, start } from "./lib/router.js";
+import { location, reload, retry, route, start, warm } from "./lib/router.js";
 import { effect } from "./lib/signal.js";
 import { shell } from "./shell.js";
 
@@ -53,6 +53,7 @@ async function begin() {
   const { frame, outlet } = shell();
   mount(/** @type {HTMLElement} */ (document.getElementById("app")), frame);
   document.addEventListener("keydown", shortcut);
+  warm();
   await loadSession().catch(() => {}); // the banner says that the node is away
   let wasDown = false;
   effect(() => {

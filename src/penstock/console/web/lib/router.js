@@ -119,6 +119,12 @@ export function place() {
   return { path, query: Object.fromEntries(new URLSearchParams(window.location.search)) };
 }
 
+/** Begin to load the module of the present address. */
+export function warm() {
+  const found = find(place().path.split("/").filter(Boolean).map(decoded));
+  found?.[0].load().catch(() => {}); // it is asked for again, and the error shown then
+}
+
 /** Make the page anew if it could not be made. */
 export function retry() {
   if (hasFailed) reload();
