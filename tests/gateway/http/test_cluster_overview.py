@@ -9,6 +9,14 @@ from typing import Any
 import httpx
 import pytest
 from confluent_kafka import Consumer
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
 from tests.gateway.http.rest import client_of, error_of, write
 
 from penstock.gateway.observing.event import Kind
@@ -229,6 +237,54 @@ def test_every_series_is_answered(broker: Broker) -> None:
         broker.clock.advance(seconds=5)
         history = http.get("/cluster/history", params={"series": ",".join(SERIES)}).raise_for_status().json()
         assert [each["name"] for each in history["series"]] == list(SERIES)
+
+
+def test_client_sees_events_of_the_topics_that_it_may_describe() -> None:
+    """Topics with an ACL are hidden from those that it does not name; of a storm, only their names are."""
+    guarded = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found": "true",
+    }
+    denied = AclBinding(
+        ResourceType.TOPIC,
+        "secret",
+        ResourcePatternType.PREFIXED,
+        "User:ANONYMOUS",
+        "*",
+        AclOperation.DESCRIBE,
+        AclPermissionType.DENY,
+    )
+    with Broker(http=True, settings=guarded) as guarding, client_of(guarding) as http:
+        for name in ("open", "secret-plan"):
+            guarding.create_topic(name)
+            has_event(http, Kind.TOPIC_CREATED, topic=name)
+        admin = AdminClient({"bootstrap.servers": guarding.bootstrap})
+        for done in admin.create_acls([denied]).values():
+            done.result(SECONDS_MAX)
+        topics = [each["topic"] for each in events_of(http, kind="topic_created")]
+        assert "open" in topics
+        assert "secret-plan" not in http.get("/cluster/events").text
+        with stream(http, "c:0,1:0", wait_ms=0) as events:
+            told = [each for _, each in events if each is not None]
+        assert "secret-plan" not in json.dumps(told)
+        assert "open" in json.dumps(told)
+        for done in admin.create_acls([on_the_cluster(denied)]).values():
+            done.result(SECONDS_MAX)
+        for path in ("overview", "history", "events", "events/stream"):
+            error_of(http.get(f"/cluster/{path}"), 403)
+
+
+def on_the_cluster(acl: AclBinding) -> AclBinding:
+    """The same on the cluster."""
+    return AclBinding(
+        ResourceType.BROKER,
+        "kafka-cluster",
+        ResourcePatternType.LITERAL,
+        acl.principal,
+        acl.host,
+        acl.operation,
+        acl.permission_type,
+    )
 
 
 # -- a cluster -----------------------------------------------------------------------------------------

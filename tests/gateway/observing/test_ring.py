@@ -30,13 +30,13 @@ def test_ring_has_the_latest_samples_in_order(samples: list[tuple[int, float]], 
         kept = [*kept, (time_ms, value)][-capacity:]
         ring.add(time_ms, {"x": value, "n": value})
         assert ring.times() == [each for each, _ in kept]
-        assert ring.values("x") == [each for _, each in kept]
-        assert ring.values("n") == [min(int(each), COUNT_MAX) for _, each in kept]
+        assert ring.values("x", capacity) == [each for _, each in kept]
+        assert ring.values("n", capacity) == [min(int(each), COUNT_MAX) for _, each in kept]
         assert (ring.last_ms, ring.latest("x")) == kept[-1]
     for since_ms in range(0, 51, 10):
         expected = [each for each in kept if each[0] > since_ms]
         assert ring.times(since_ms) == [each for each, _ in expected]
-        assert ring.values("x", since_ms) == [each for _, each in expected]
+        assert ring.values("x", len(expected)) == [each for _, each in expected]
 
 
 def test_value_that_was_not_measured_is_told_apart_from_zero() -> None:
@@ -44,7 +44,7 @@ def test_value_that_was_not_measured_is_told_apart_from_zero() -> None:
     assert isnan(ring.latest("x"))
     ring.add(1, {})
     assert isnan(ring.latest("x"))
-    assert ring.values("n") == [0]
+    assert ring.values("n", 3) == [0]
     assert folded([nan, nan], max) is None
     assert folded([nan, 3.0, 1.0], max) == 3.0
 

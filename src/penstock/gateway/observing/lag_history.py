@@ -186,8 +186,9 @@ class LagSampler:
         ring = self._rings.get(asked.group)
         if ring is None:
             return LagSamples(is_known, [], [], [])
+        times = ring.times(asked.since_ms)
         records, seconds = (
-            [folded([each], max) for each in ring.values(name, asked.since_ms)] for name in (RECORDS, SECONDS)
+            [folded([each], max) for each in ring.values(name, len(times))] for name in (RECORDS, SECONDS)
         )
-        return LagSamples(is_known, ring.times(asked.since_ms), records, seconds)
+        return LagSamples(is_known, times, records, seconds)
         yield  # makes this a generator; it never waits

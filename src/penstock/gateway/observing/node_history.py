@@ -187,12 +187,13 @@ class NodeSampler:
     def history(self, asked: GetHistory) -> Steps[NodeHistory]:
         """Samples by steps. Series that this release does not know are left out."""
         ring, since_ms = self._ring, asked.since_ms
-        steps = bins(ring.times(since_ms), asked.step_ms)
+        times = ring.times(since_ms)
+        steps = bins(times, asked.step_ms)
         wanted = [SERIES[name] for name in dict.fromkeys(asked.series) if name in SERIES]
         # All columns are copied before the first wait, so that they are of the same samples.
-        samples = {each: ring.values(each.name, since_ms) for each in wanted if not each.requests}
+        samples = {each: ring.values(each.name, len(times)) for each in wanted if not each.requests}
         kinds = dict.fromkeys(each.requests for each in wanted if each.requests)
-        buckets = {kind: [ring.values((kind, at), since_ms) for at in range(BUCKETS)] for kind in kinds}
+        buckets = {kind: [ring.values((kind, at), len(times)) for at in range(BUCKETS)] for kind in kinds}
         values: dict[str, list[float | None]] = {}
         counts: dict[str, list[list[int]]] = {}
         for series, column in samples.items():

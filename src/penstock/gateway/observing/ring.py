@@ -7,7 +7,6 @@ Invariant: times rise strictly, and there are `capacity` samples at most.
 from array import array
 from bisect import bisect_right
 from collections.abc import Hashable, Mapping
-from itertools import chain
 from math import nan
 from typing import Generic, TypeVar
 
@@ -67,15 +66,16 @@ class SampleRing(Generic[K]):
 
     def times(self, since_ms: TimestampMs = 0) -> list[TimestampMs]:
         """The moments of the samples after `since_ms`, in order."""
-        times = self._in_order(self._times)
+        times = self._last(self._times, self._count)
         return times[bisect_right(times, since_ms) :]
 
-    def values(self, name: K, since_ms: TimestampMs = 0) -> list[float]:
-        """The values of a column at these moments."""
-        values = self._in_order(self._columns[name])
-        return values[len(values) - len(self.times(since_ms)) :]
+    def values(self, name: K, count: int) -> list[float]:
+        """The last values of a column, in order."""
+        return self._last(self._columns[name], count)
 
-    def _in_order(self, column: "array[N]") -> list[N]:
+    def _last(self, column: "array[N]", count: int) -> list[N]:
         end = self._begin + self._count
-        parts = column[self._begin : end], column[: max(end - self._capacity, 0)]
-        return list(chain.from_iterable(parts))
+        begin = end - min(count, self._count)
+        if begin >= self._capacity:
+            return column[begin - self._capacity : end - self._capacity].tolist()
+        return column[begin:end].tolist() + column[: max(end - self._capacity, 0)].tolist()

@@ -31,7 +31,8 @@ export function page(ctx) {
         ? [
             stats(found),
             () => (isEmpty.value ? begin() : null),
-            h("div", { class: "overview-columns" }, h("div", null, charts(ctx.query), brokers(found)), events(ctx.query)),
+            brokers(found),
+            h("div", { class: "overview-columns" }, charts(ctx.query), events(ctx.query)),
           ]
         : null,
   );

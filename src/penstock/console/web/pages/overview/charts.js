@@ -69,6 +69,12 @@ function dropOld(course, before) {
   }
 }
 
+/** @param {{broker: number}[]} missing */
+function without(missing) {
+  const ids = missing.map((each) => each.broker).join(", ");
+  return `Without ${missing.length === 1 ? "broker" : "brokers"} ${ids}: only a broker that is up remembers its last hour.`;
+}
+
 /** @param {import("../../lib/signal.js").Computed<Record<string, string>>} query */
 export function charts(query) {
   const collected = new Collected();
@@ -78,6 +84,7 @@ export function charts(query) {
     const answer = await api.get("/cluster/history", { series: SERIES.join(","), step: STEP_S, since }, { signal: abort });
     collected.add(answer);
     version.update((n) => n + 1);
+    return answer.missing;
   }, STEP_S);
   const range = computed(() => RANGES.find(([id]) => id === query.value.range) ?? RANGES[2]);
   const span = computed(() => {
@@ -124,6 +131,7 @@ export function charts(query) {
       ),
     ),
     () => (asked.value.error ? problem(asked.value.error) : null),
+    () => (asked.value.value?.length ? h("p", { class: "muted small overview-missing" }, without(asked.value.value)) : null),
     h(
       "div",
       { class: "overview-charts" },
