@@ -25,7 +25,13 @@ CHANGES = [
     ("topic", "t", "no.such.setting", "1"),
     ("topic", "missing", "segment.bytes", "1048576"),
 ]
-OURS = {"idempotency.keys", "record.validation"}
+OURS = {
+    "idempotency.keys",
+    "record.validation",
+    "schema.validation",
+    "schema.validation.mode",
+    "search.index",
+}
 """Topic settings that Kafka does not have."""
 
 CONFIGURED_BY_THE_TEST = {"log.retention.ms"}

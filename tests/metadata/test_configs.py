@@ -51,6 +51,8 @@ def test_every_topic_setting_of_kafka_is_known() -> None:
     assert set(TOPIC_SETTINGS) == set(KAFKA_4_3.split()) | {
         "idempotency.keys",
         "record.validation",
+        "schema.validation",
+        "schema.validation.mode",
         "search.index",
     }
 
@@ -251,6 +253,7 @@ VALUES = (
         "LogAppendTime",
         "header",
         "full",
+        "both",
         "gzip",
         "producer",
         "uncompressed",

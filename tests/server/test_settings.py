@@ -37,6 +37,9 @@ ELSEWHERE = {
     "test_a_key_is_known_to_the_next_leader_when_its_record_is_deleted",
     "leader.replication.throttled.replicas": "tests/handlers/support/test_follower_fetch.py::"
     "test_a_list_without_this_leader_holds_nothing_back",
+    "schema.validation": "tests/gateway/schemas/test_validation.py::"
+    "test_values_must_have_an_id_of_the_subject",
+    "schema.validation.mode": "tests/gateway/schemas/test_validation.py::test_full_validation_decodes",
     "search.index": "tests/gateway/test_search_indexing.py::"
     "test_sealed_segments_of_a_topic_with_the_setting_are_indexed",
     "unclean.leader.election.enable": "tests/metadata/test_controller.py::"

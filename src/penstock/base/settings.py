@@ -60,6 +60,10 @@ class LogSettings:
     flush_ms: int = _setting(INT64_MAX, "flush.ms")
     record_validation: str = _setting("header", "record.validation", choices=("header", "full"))
     """Not a Kafka setting: `full` decodes every produced record, `header` checks only the batch header and its CRC."""
+    schema_validation: str = _setting("none", "schema.validation", choices=("none", "value", "key", "both"))
+    """Not a Kafka setting: whether records must have the id of a schema of the topic's subjects."""
+    schema_validation_mode: str = _setting("id", "schema.validation.mode", choices=("id", "full"))
+    """Whether they must also decode."""
 
     @property
     def is_compacted(self) -> bool:

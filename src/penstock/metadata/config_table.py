@@ -193,6 +193,12 @@ TOPIC_SETTINGS: dict[str, Setting] = {
         Setting("record.validation", STRING, "header",
                 "Whether a produced batch is validated by its header and CRC, or record by record.",
                 choices=("header", "full"), brokers=("log.record.validation",)),
+        Setting("schema.validation", STRING, "none",
+                "Whether keys, values or both must begin with the id of a schema that the registry has for the topic.",
+                choices=("none", "value", "key", "both")),
+        Setting("schema.validation.mode", STRING, "id",
+                "With schema.validation, whether the id is checked, or also that the record decodes by its schema.",
+                choices=("id", "full")),
     )
 }  # fmt: skip
 

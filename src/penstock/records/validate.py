@@ -60,6 +60,9 @@ PACKED_ON_LOOP_MAX = 16 * 1024
 HasLoopTime = Callable[[], bool]
 """Whether there is time left on the event loop to decode a small batch."""
 
+Faults = list[tuple[int, str]]
+"""Index and error of each invalid record."""
+
 UNBOUNDED_MS = (1 << 63) - 1
 """Kafka's default for message.timestamp.before.max.ms: no limit."""
 
@@ -155,12 +158,7 @@ def validate_records(
         return
     unpacked_max = rules.max_decompressed_bytes
     if has_loop_time is not None:
-        if (
-            not checks_records
-            or batch.count > RECORDS_ON_LOOP_MAX
-            or (batch.is_compressed and batch.length > PACKED_ON_LOOP_MAX)
-            or not has_loop_time()
-        ):
+        if not checks_records or not is_small(batch) or not has_loop_time():
             raise TooLongToValidate
         unpacked_max = min(unpacked_max, UNPACKED_ON_LOOP_MAX)
     try:
@@ -270,7 +268,7 @@ def time_fault(timestamp: TimestampMs, rules: ProduceRules, now_ms: TimestampMs)
 
 
 def _check_records(batch: RecordBatch, rules: ProduceRules, now_ms: TimestampMs, unpacked_max: int) -> None:
-    faults: list[tuple[int, str]] = []
+    faults: Faults = []
     code = ErrorCode.INVALID_RECORD
     max_timestamp = NO_TIMESTAMP
     for index, record in enumerate(batch.records(unpacked_max)):
@@ -283,18 +281,32 @@ def _check_records(batch: RecordBatch, rules: ProduceRules, now_ms: TimestampMs,
                 break
         max_timestamp = max(max_timestamp, record.timestamp)
     if faults:
-        first_index, first = faults[0]
-        or_more = " or more" if len(faults) == RECORD_ERRORS_MAX < batch.count else ""
-        what = (
-            f"{len(faults)}{or_more} of {batch.count} records are refused, "
-            f"the first (index {first_index}) as {first}"
-        )
-        raise InvalidBatch(what, code, faults)
+        raise refused_records(batch, faults, code)
     if max_timestamp != batch.max_timestamp and not rules.log_append_time:
         raise InvalidBatch(
             f"the batch has max timestamp {batch.max_timestamp}, its records give {max_timestamp}",
             ErrorCode.INVALID_TIMESTAMP,
         )
+
+
+def refused_records(
+    batch: RecordBatch, faults: Faults, code: ErrorCode = ErrorCode.INVALID_RECORD
+) -> InvalidBatch:
+    """The error of a batch with invalid records."""
+    first_index, first = faults[0]
+    or_more = " or more" if len(faults) == RECORD_ERRORS_MAX < batch.count else ""
+    return InvalidBatch(
+        f"{len(faults)}{or_more} of {batch.count} records are refused, the first (index {first_index}) as {first}",
+        code,
+        faults,
+    )
+
+
+def is_small(batch: RecordBatch) -> bool:
+    """Whether the records of a batch may be decoded on the event loop."""
+    return batch.count <= RECORDS_ON_LOOP_MAX and not (
+        batch.is_compressed and batch.length > PACKED_ON_LOOP_MAX
+    )
 
 
 def _record_fault(

@@ -83,16 +83,30 @@ class Inspections:
         self.waiting += 1
         self.waiting_bytes += size
 
-        def done(inspected: Inspected | None, error: Exception | None) -> None:
+        def over() -> None:
             self.waiting -= 1
             self.waiting_bytes -= size
             self.inspected += 1
+
+        def done(inspected: Inspected | None, error: Exception | None) -> None:
+            over()
             if inspected is not None:
                 validated.resolve(inspected)
             else:
                 validated.fail(_client_error(error))
 
-        self._world.in_helper(inspection, done, _lane(inspection))
+        def not_refreshed(error: KafkaError) -> None:
+            over()
+            validated.fail(error)
+
+        if inspection.schema_check is None:
+            self._world.in_helper(inspection, done, _lane(inspection))
+        else:
+            # What is registered is asked for first: the schema of a record may be a moment old.
+            inspection.schema_check.refreshed().then(
+                lambda check: self._world.in_helper(inspection.with_schemas(check), done, _lane(inspection)),
+                not_refreshed,
+            )
         return validated
 
     # -- in order --------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from typing import Final
 from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.ids import TopicPartition, Uuid, uuid_text
 from penstock.base.metrics import TICK_NS_MAX, Traffic
+from penstock.base.settings import LogSettings
 from penstock.base.world import World
 from penstock.metadata.configs import BrokerSettings, broker_setting
 from penstock.metadata.controller.port import ControllerPort
@@ -40,6 +41,7 @@ from penstock.replica.throttle import LeaderThrottle
 from penstock.replica.topic_rules import TopicRules
 from penstock.replica.unclaimed import Unclaimed, named
 from penstock.storage import Log, LogDirectory, StorageError
+from penstock.storage.schema_check import SchemaCheck
 from penstock.wire import TopicKey
 
 logger = logging.getLogger(__name__)
@@ -89,6 +91,8 @@ class Replicas:
         self.refused = RefusedBatches()
         """Of idempotent producers, also for partitions that are not on this broker."""
         self.record_times = RecordTimes()
+        self.schema_checks: Callable[[str, LogSettings], SchemaCheck] | None = None
+        """Makes the check of a topic with `schema.validation`."""
         self.isr_changes: IsrChanges | None = None
         self.fetchers: Fetchers | None = None
         self.leader_throttle: LeaderThrottle[Partition] = LeaderThrottle(
@@ -321,7 +325,7 @@ class Replicas:
                 cost = CREATION_COST
                 if log is None:
                     return cost
-            log.configure(rules.settings(topic.name))
+            self._configure_log(log, rules, topic.name)
             partition = Partition(
                 log,
                 topic.id,
@@ -491,13 +495,19 @@ class Replicas:
     def _configure(self, name: TopicPartition, rules: TopicRules) -> int:
         partition = self.partitions.get(name)
         if partition is not None:
-            partition.log.configure(rules.settings(name.topic))
+            self._configure_log(partition.log, rules, name.topic)
             partition.require(rules.min_isr(name.topic))
             if partition.is_leader:
                 self.leader_throttle.mark(partition, rules.leading_is_throttled(name, self._node_id))
             elif self.fetchers is not None:
                 self.fetchers.throttle_one(partition, rules.following_is_throttled(name, self._node_id))
         return 1
+
+    def _configure_log(self, log: Log, rules: TopicRules, topic: str) -> None:
+        settings = rules.settings(topic)
+        log.configure(settings)
+        checks = self.schema_checks if settings.schema_validation != "none" else None
+        log.schema_check = None if checks is None else checks(topic, settings)
 
     def _topic_deleted(self, name: TopicPartition) -> int:
         """The topic is no longer in the image."""

@@ -72,6 +72,7 @@ from penstock.storage import DirectoryRefused, LogDirectory, StorageError, open_
 from penstock.vfs import Vfs
 
 if TYPE_CHECKING:
+    from penstock.base.settings import LogSettings
     from penstock.client.security import ClientSecurity
     from penstock.gateway.idempotency import IdempotencyKeys
     from penstock.gateway.shared.door_logins import DoorLogins
@@ -88,6 +89,7 @@ if TYPE_CHECKING:
     from penstock.server.oauth_config import OAuthConfig
     from penstock.server.peer_security import PeerSecurity
     from penstock.server.tls import TlsListeners
+    from penstock.storage.schema_check import SchemaCheck
 
 logger = logging.getLogger(__name__)
 
@@ -256,6 +258,7 @@ class Node:
             lambda: self._lifecycle.has_lease,
             lambda: self._tick.count,
         )
+        replicas.schema_checks = self._schema_check
         audit = self._audit = self._make_audit(identity.node_id)
         producer_ids = ProducerIds(controller, identity.node_id, lambda: self._lifecycle.epoch)
         groups = GroupCoordinatorService(data_world, replicas, settings, lambda: self.context.image)
@@ -631,6 +634,12 @@ class Node:
         from penstock.gateway.shared.gateway import Gateway  # noqa: PLC0415  # loaded with the doors, not before
 
         return Gateway(self.context, self.directory, self._vfs, self._keys, _start_command)
+
+    def _schema_check(self, topic: str, settings: "LogSettings") -> "SchemaCheck":
+        """Of a topic with `schema.validation`."""
+        from penstock.gateway.schemas.record_validation import TopicSchemaCheck  # noqa: PLC0415  # few topics have it
+
+        return TopicSchemaCheck(lambda: self.open_gateway().schemas, topic, settings)
 
     def open_gateway(self) -> "Gateway":
         """The gateway, started: for the doors of this node, and for requests of other brokers' gateways."""

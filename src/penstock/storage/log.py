@@ -24,6 +24,7 @@ from penstock.records import (
     LOG_OVERHEAD,
     PACK_PLACE,
     Codec,
+    DecompressedTooLarge,
     HasLoopTime,
     RecordBatch,
     TooLongToValidate,
@@ -33,6 +34,8 @@ from penstock.records import (
     validate_header,
     validate_produced,
 )
+from penstock.records.validate import UNPACKED_ON_LOOP_MAX, is_small, refused_records
+from penstock.records.varint import Readable
 from penstock.storage import truncation
 from penstock.storage.checkpoints import RecoveryPoint
 from penstock.storage.epochs import EpochStart, LeaderEpochs
@@ -44,6 +47,7 @@ from penstock.storage.producers import NumberedBatch, Producer, Producers
 from penstock.storage.reader import LogReader
 from penstock.storage.rules import CODECS, Origin, recompressed, rules_for
 from penstock.storage.scan import BATCH_BYTES_MAX, RELATIVE_OFFSET_MAX
+from penstock.storage.schema_check import SchemaCheck
 from penstock.storage.segment import Segment
 from penstock.storage.segments import SegmentList
 from penstock.storage.txn_index import AbortedTxn
@@ -129,6 +133,8 @@ class Log:
         """End of the compacted part, in which each key occurs once."""
         self.tombstones_until: TimestampMs | None = None
         """When the next kept tombstone or marker expires; known since the last compaction."""
+        self.schema_check: SchemaCheck | None = None
+        """Set while the topic has `schema.validation`."""
         self.configure(settings)
         self._staged: list[tuple[memoryview, Offset, TimestampMs]] = []
         """Batches with an offset that are not written yet: bytes, last offset, largest timestamp."""
@@ -240,7 +246,7 @@ class Log:
         self.write_staged()
         return appended
 
-    def stage(  # noqa: PLR0912  # the steps of an append, in Kafka's order
+    def stage(  # noqa: C901, PLR0912  # the steps of an append, in Kafka's order
         self,
         data: bytes | bytearray | memoryview,
         *,
@@ -277,7 +283,9 @@ class Log:
             else:
                 validate_produced(batch, self._rules[origin], now_ms)
         except TooLongToValidate:
-            raise NeedsInspection(Inspection(bytes(data), self.settings, now_ms)) from None
+            raise self._needs_inspection(data, now_ms) from None
+        if self.schema_check is not None and is_client and inspected is None:
+            self._check_schemas(self.schema_check, batch, now_ms, has_loop_time)
         if batch.producer_id >= 0:
             if batch.is_control:
                 self.producers.check_marker(batch)
@@ -315,7 +323,34 @@ class Log:
         try:
             return recompressed(batch, codec, self.settings, has_loop_time)
         except TooLongToValidate:
-            raise NeedsInspection(Inspection(bytes(batch.view), self.settings, now_ms)) from None
+            raise self._needs_inspection(batch.view, now_ms) from None
+
+    def _needs_inspection(self, data: Readable, now_ms: TimestampMs) -> NeedsInspection:
+        return NeedsInspection(Inspection(bytes(data), self.settings, now_ms, self.schema_check))
+
+    def _check_schemas(
+        self,
+        check: SchemaCheck,
+        batch: RecordBatch,
+        now_ms: TimestampMs,
+        has_loop_time: HasLoopTime | None,
+    ) -> None:
+        """Raise unless all records of a client's batch have a known schema. What is refused here is inspected: its
+        schema may be new."""
+        is_on_loop = has_loop_time is not None
+        if is_on_loop and (check.is_full or not is_small(batch)):
+            raise self._needs_inspection(batch.view, now_ms)
+        limit = UNPACKED_ON_LOOP_MAX if is_on_loop else self._client_rules.max_decompressed_bytes
+        try:
+            faults = check.faults(batch, limit)
+        except DecompressedTooLarge:
+            if not is_on_loop:
+                raise
+            raise self._needs_inspection(batch.view, now_ms) from None
+        if faults and is_on_loop:
+            raise self._needs_inspection(batch.view, now_ms)
+        if faults:
+            raise refused_records(batch, faults)
 
     def timestamp_fault(self, timestamp: TimestampMs, now_ms: TimestampMs) -> str | None:
         """What the topic's settings have against a producer's timestamp."""
@@ -336,6 +371,8 @@ class Log:
         It has no producer id, no flags and at most `plain_bytes_max` bytes. Returns its offset, or -1 if `stage` must
         handle it: its timestamp is out of bounds, or it may begin a segment or a leader epoch.
         """
+        if self.schema_check is not None and not self.schema_check.passes(view, last_offset_delta):
+            return -1
         active = self.segments.active
         rules = self._client_rules
         base_offset = self._staged_end

@@ -33,7 +33,7 @@ from penstock.registry.changes import Change, Register
 from penstock.registry.compatibility import NONE, previous_of
 from penstock.registry.decisions import Decision, KeyValue, Registered
 from penstock.registry.errors import RegistryError, incompatible, invalid_schema
-from penstock.registry.schema import AVRO, ResolvedSchema, Schema
+from penstock.registry.schema import ResolvedSchema, Schema
 from penstock.registry.topic_records import TOPIC
 from penstock.registry.view import RegistryView, Version
 
@@ -306,16 +306,7 @@ def _batch(records: Any, now_ms: int) -> bytearray:
 
 
 def _shown(reply: Any) -> Any:
-    """The JSON of a reply."""
+    """The JSON of a reply. Not the schema: Python's client would take its text for the descriptor that it sent."""
     if not isinstance(reply, Registered):
         return reply
-    schema = reply.schema
-    found: dict[str, Any] = {"id": reply.id, "version": reply.version, "guid": schema.guid}
-    if schema.type != AVRO:
-        found["schemaType"] = schema.type
-    if schema.references:
-        found["references"] = schema.references
-    for name, text in (("metadata", schema.metadata), ("ruleSet", schema.rule_set)):
-        if text is not None:
-            found[name] = msgspec.Raw(text.encode())
-    return {**found, "schema": schema.text}
+    return {"id": reply.id, "version": reply.version, "guid": reply.schema.guid}
