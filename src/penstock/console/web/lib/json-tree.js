@@ -2,13 +2,14 @@
 // time, so 10 MB are as quick as 10 KB.
 
 import { h } from "./dom.js";
+import { ExactNumber } from "./exact-json.js";
 
 const ITEMS = 100; // children that are shown at a time
 const TEXT_MAX = 500; // characters of a text that are shown at first
 const TEXT_MORE = 20_000; // and with each click
 
 /**
- * @param {any} value What JSON.parse returns.
+ * @param {any} value What JSON.parse or `parseExact` returns.
  * @param {{open?: number}} [options] How many levels are open at first.
  * @returns {HTMLElement}
  */
@@ -24,7 +25,7 @@ export function jsonTree(value, options = {}) {
  */
 function node(value, name, open) {
   const label = name === null ? null : [h("span", { class: typeof name === "number" ? "json-index" : "json-key" }, cut(String(name), TEXT_MAX)), ": "];
-  if (value === null || typeof value !== "object") return h("div", { class: "json-leaf" }, label, leaf(value));
+  if (value === null || typeof value !== "object" || value instanceof ExactNumber) return h("div", { class: "json-leaf" }, label, leaf(value));
   const isList = Array.isArray(value);
   const keys = isList ? null : Object.keys(value);
   const size = keys ? keys.length : value.length;
@@ -101,7 +102,7 @@ function preview(value, keys, size) {
 /** @param {any} value */
 function leaf(value) {
   if (typeof value === "string") return textLeaf(value);
-  const kind = value === null ? "null" : typeof value;
+  const kind = value === null ? "null" : value instanceof ExactNumber ? "number" : typeof value;
   return h("span", { class: `json-${kind}` }, String(value));
 }
 

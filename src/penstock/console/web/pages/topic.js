@@ -18,6 +18,7 @@ import { unanswered } from "./topics.js";
 
 /** @param {Record<string, string>} params */
 export const title = (params) => params.topic;
+const OWN_PAGES = ["messages", "search"]; // which load what they show themselves
 export const keeps = ["tab", "part"];
 
 /** @type {[string, string][]} */
@@ -62,9 +63,9 @@ export function page(ctx) {
             pageHeader({ title: name, crumbs: [["Topics", "/topics"]], actions: actions(topic, refresh) }),
             () => (polled.value.error ? loading(polled, () => null) : null),
             () => unanswered(topic.value?.unanswered),
-            figures(topic),
+            h("div", { hidden: () => OWN_PAGES.includes(tab.value) }, figures(topic)),
             tabs(TABS, tab, { href: (id) => path("topics", name, id), label: "Parts of this topic" }),
-            () => content(tab.value, ctx, topic, hadIt.value, refresh),
+            () => (OWN_PAGES.includes(tab.value) ? other(tab.value, ctx) : content(tab.value, ctx, topic, hadIt.value, refresh)),
           ],
   );
 }
@@ -131,7 +132,6 @@ function health(row) {
  * @param {() => void} refresh
  */
 function content(tab, ctx, topic, isLoaded, refresh) {
-  if (tab === "messages" || tab === "search") return other(tab, ctx);
   if (!isLoaded) return skeleton(8);
   const name = ctx.params.topic;
   switch (tab) {
