@@ -12,6 +12,7 @@ another, misses none.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from heapq import merge
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -121,6 +122,11 @@ class Viewer:
         self._session = session
         self._kinds = frozenset(kinds)
 
+    @property
+    def is_choosy(self) -> bool:
+        """Whether the latest events may be none that the client sees."""
+        return bool(self._kinds) or self._context.authorizer is not None
+
     def shown(self, place: str, event: Event) -> ShownEvent | None:
         """None for an event that the client did not ask for or may not see."""
         if self._kinds and event.kind not in self._kinds:
@@ -148,7 +154,7 @@ class Viewer:
 def latest(gateway: Any, viewer: Viewer, limit: int) -> Steps[EventPage]:
     """The last events of all brokers."""
     feed: EventFeed = gateway.events
-    asked = GetEvents(0, EVENTS_MAX, of_cluster=True)
+    asked = GetEvents(0, EVENTS_MAX if viewer.is_choosy else max(limit, 1), of_cluster=True)
     replies, missing = yield from gather(gateway.context, asked, feed.since(asked))
     places = _by_place(replies)
     # What happened before this broker started is known to the one that has run longest.
@@ -157,9 +163,11 @@ def latest(gateway: Any, viewer: Viewer, limit: int) -> Steps[EventPage]:
     places[CLUSTER] = [*before, *replies[gateway.context.node_id].cluster_events]
     cursor = Cursor({place: events[-1].id for place, events in places.items() if events})
     cursor[CLUSTER] = feed.cluster.last_id
-    found = [shown for place, each in _in_order(places) if (shown := viewer.shown(place, each)) is not None]
     text = str(cursor)
-    return EventPage([(each, text) for each in found[len(found) - min(limit, len(found)) :]], cursor, missing)
+    backwards = {place: events[::-1] for place, events in places.items()}
+    shown = (viewer.shown(place, each) for place, each in _in_order(backwards, is_backwards=True))
+    found = list(islice((each for each in shown if each is not None), limit))
+    return EventPage([(each, text) for each in reversed(found)], cursor, missing)
 
 
 def after(gateway: Any, viewer: Viewer, cursor: Cursor, limit: int, *, ask: bool = True) -> Steps[EventPage]:
@@ -195,10 +203,12 @@ def _by_place(replies: Mapping[int, NodeEvents]) -> dict[str, list[Event]]:
     return {str(broker): reply.events for broker, reply in replies.items()}
 
 
-def _in_order(places: Mapping[str, Sequence[Event]]) -> Iterator[tuple[str, Event]]:
+def _in_order(
+    places: Mapping[str, Sequence[Event]], *, is_backwards: bool = False
+) -> Iterator[tuple[str, Event]]:
     """Events of all places by time; those of one place stay in their order."""
     queues = [[(place, each) for each in events] for place, events in places.items()]
-    return merge(*queues, key=lambda each: each[1].time_ms)
+    return merge(*queues, key=lambda each: each[1].time_ms, reverse=is_backwards)
 
 
 _KINDS: Final = Query(

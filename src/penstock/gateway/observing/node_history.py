@@ -102,13 +102,13 @@ class NodeSampler:
         every = 1 + len(self._context.replicas.partitions) // PARTITIONS_A_SAMPLE
         if self._samples % every == 0:
             yield from self._read_traffic()
+            self._stands["offline"] = (yield from self._counter.counts()).offline
         self._samples += 1
-        offline = (yield from self._counter.counts()).offline
         before, now = self._before, self._read()
         self._before = now
         if before is None or now.time_ms <= before.time_ms or time_ms == self._ring.last_ms:
             return  # the first one, or the clock went back
-        values: dict[str | tuple[str, int], float] = {"offline": offline}
+        values: dict[str | tuple[str, int], float] = {}
         for found in (self._stands, self._gauges(), _rates(before, now)):
             values.update(found)
         seconds = (now.time_ms - before.time_ms) / 1000

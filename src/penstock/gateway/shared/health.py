@@ -149,10 +149,9 @@ def _partitions(context: Context) -> Steps[list[Problem]]:
         for number, placed in topic.partitions.items():
             if placed.leader == context.node_id and (topic.name, number) not in led:
                 unserved.append(f"{topic.name}-{number}")
-        checked += len(topic.partitions)
-        if checked >= PARTITIONS_A_SLICE:
-            checked = 0
-            yield next_tick(context.world)
+            checked += 1
+            if checked % PARTITIONS_A_SLICE == 0:
+                yield next_tick(context.world)
     return _problems_of(
         ("log_failed", "the last write or sync failed in", in_doubt),
         ("partitions_unserved", "this broker leads but cannot serve", unserved),
@@ -179,10 +178,9 @@ def cluster_problems(context: Context) -> Steps[list[Problem]]:
                 under_min_isr.append(f"{topic.name}-{number}")
             elif len(partition.isr) < len(partition.replicas) and not partition.adding:
                 under_replicated.append(f"{topic.name}-{number}")
-        checked += len(topic.partitions)
-        if checked >= PARTITIONS_A_SLICE:
-            checked = 0
-            yield next_tick(context.world)
+            checked += 1
+            if checked % PARTITIONS_A_SLICE == 0:
+                yield next_tick(context.world)
     found = []
     if dead:
         found.append(Problem("brokers_fenced", f"{_brokers(dead)} fenced: stopped, unreachable or starting"))
