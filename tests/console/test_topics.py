@@ -9,6 +9,7 @@ import httpx
 import pytest
 from playwright.sync_api import Page, Route, expect
 from tests.console.browsing import WAIT_MS_MAX, assert_accessible, open_console
+from tests.console.modules import Modules
 from tests.processes import Process
 
 expect.set_options(timeout=WAIT_MS_MAX)
@@ -421,3 +422,56 @@ def test_groups_of_a_topic_lead_to_their_pages(page: Page, node: Process, http: 
     open_console(page, node.http_url, "/topics/payments/groups", heading="payments")
     expect(page.get_by_role("link", name="billing")).to_have_attribute("href", "/console/groups/billing")
     assert_accessible(page)
+
+
+def test_messages_and_search_are_tabs_of_the_topic(page: Page, node: Process, http: httpx.Client) -> None:
+    http.post("/produce", json={"topic": "orders", "partition": 0, "value": "aGVsbG8gY29uc29sZQ=="})
+    open_console(page, node.http_url, "/topics/orders", heading="orders")
+    tabs = page.get_by_role("navigation", name="Parts of this topic")
+    tabs.get_by_role("link", name="Messages").click()
+    expect(page.get_by_text("hello console").first).to_be_visible()
+    expect(page.get_by_role("heading", level=1)).to_have_count(1)
+    tabs.get_by_role("link", name="Search").click()
+    expect(page).to_have_url(re.compile("/topics/orders/search$"))
+    expect(page.get_by_role("heading", level=1)).to_have_count(1)
+    expect(tabs.get_by_role("link", name="Search")).to_have_attribute("aria-current", "page")
+    expect(page.locator("main .problem")).to_have_count(0)
+
+
+def test_values_of_settings_in_words(modules: Modules) -> None:
+    found = modules.run(
+        """
+        const { words, span, groupOf } = await import(`${base}/pages/topic/words.js`);
+        return [argument.map(([name, value]) => words(name, value)), span(90061001), groupOf("min.compaction.lag.ms")];
+        """,
+        [
+            ["retention.ms", "86400000"],
+            ["retention.ms", "-1"],
+            ["retention.ms", "5400000"],
+            ["retention.ms", "soon"],
+            ["retention.bytes", "-1"],
+            ["segment.bytes", "1073741824"],
+            ["flush.messages", "9223372036854775807"],
+            ["min.cleanable.dirty.ratio", "0.5"],
+            ["cleanup.policy", ""],
+            ["min.insync.replicas", "2"],
+            ["segment.ms", "0"],
+        ],
+    )
+    assert found == [
+        [
+            "1 day",
+            "forever",
+            "1 hour 30 minutes",
+            "",
+            "no limit",
+            "1 GB",
+            "no limit",
+            "50%",
+            "nothing is deleted or compacted",
+            "",
+            "0 milliseconds",
+        ],
+        "1 day 1 hour",
+        "Compaction",
+    ]

@@ -25,7 +25,7 @@ export function segmentsTab(name, topic, query) {
   const base = `/api/architecture${path("topics", name)}`;
   const chosen = computed(() => (query.value.partition === undefined ? null : Number(query.value.partition)));
   const first = computed(() => Math.floor((chosen.value ?? 0) / ROWS) * ROWS);
-  const polled = poll((stop) => api.get(base, { entries: 0, segments: SEGMENTS_MAX, from: first.value, partitions: ROWS }, { signal: stop }), 10);
+  const polled = poll((stop) => api.get(base, { entries: 0, segments: SEGMENTS_MAX, from: first.value, partitions: ROWS }, { signal: stop }), 15);
   const logs = computed(() => /** @type {PartitionLog[]} */ (polled.value.value?.partitions ?? []));
   const isReady = computed(() => polled.value.value !== undefined);
   const scale = signal(query.peek().scale === "offsets" ? "offsets" : "size");
