@@ -17,6 +17,16 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.cluster.processes import ClusterProcesses
 
+from penstock.base.ids import TopicPartition as Place
+from penstock.base.pipeline_report import COMMIT_METADATA
+from penstock.client.cluster import Cluster
+from penstock.client.group_offsets import commit_offsets
+from penstock.client.settings import parse_servers
+from penstock.spark.pipeline import load
+from penstock.spark.pipeline.options import Brokers
+from penstock.spark.pipeline.progress import FlowProgress
+from penstock.spark.pipeline.report import Reporter
+
 LONG_NAME = "com.example.warehouse.stock-movements.region-eu-central.enriched-with-supplier-and-price.v2"
 TOPICS = {
     "orders": (6, {"retention.ms": "604800000", "segment.bytes": "1048576"}),
@@ -34,6 +44,21 @@ GROUPS = {
 }
 """Groups, with a topic and the share of its records that they have consumed."""
 
+PIPELINE = """
+pipeline: orders
+checkpoint: state
+sources:
+  orders: {topic: orders, value: json, schema: "id BIGINT, customer STRING, total DOUBLE"}
+  customers: {topic: customers, value: json, schema: "customer STRING, city STRING", static: true}
+views:
+  paid: SELECT * FROM orders WHERE total > 0
+  located: SELECT p.*, c.city FROM paid p JOIN customers c ON p.customer = c.customer
+flows:
+  archive: {reads: orders, to: {parquet: tables/orders}}
+  spent: {sql: "SELECT city, sum(total) AS s FROM located GROUP BY city", mode: update, to: {topic: spent, key: city}}
+  large: {sql: "SELECT * FROM paid WHERE total > 800", to: {delta: tables/large}}
+"""
+
 CITIES = ("Graz", "Lyon", "Oslo", "Porto", "Riga", "Turin")
 GOODS = ("valve", "pump", "turbine", "gate", "pipe", "flange")
 
@@ -41,6 +66,7 @@ GOODS = ("valve", "pump", "turbine", "gate", "pipe", "flange")
 class Demo:
     def __init__(self, directory: Path, records: int = 20_000) -> None:
         self._records = records
+        self._directory = directory
         self._cluster = ClusterProcesses(
             directory, http=True, settings={"default.replication.factor": "3", "min.insync.replicas": "2"}
         )
@@ -89,7 +115,7 @@ class Demo:
         for group, (topic, share) in GROUPS.items():
             self._consume(group, topic, share)
         self._leave_transaction_open()
-        for work in (self._produce_on, self._consume_on):
+        for work in (self._produce_on, self._consume_on, self._report_on):
             self._traffic.append(threading.Thread(target=work))
             self._traffic[-1].start()
 
@@ -171,6 +197,38 @@ class Demo:
         while not self._is_over.is_set():
             consumer.consume(500, 0.5)
         consumer.close()
+
+    def _report_on(self) -> None:
+        """What `penstock pipeline run` reports, without a Spark that runs it."""
+        file = self._directory / "orders.yaml"
+        file.write_text(PIPELINE)
+        spec = load(file)
+        flows = [FlowProgress(each.name, "running") for each in spec.flows]
+        places = {Place("orders", number): 2_000 for number in range(TOPICS["orders"][0])}
+        with Cluster(parse_servers(self.bootstrap)) as cluster:
+            commit_offsets(cluster, "orders.spent", places, metadata=COMMIT_METADATA)
+        brokers = Brokers(self.bootstrap)
+        with Reporter(spec, brokers, "local[4]", print) as reporter:
+            batch = 0
+            while not self._is_over.wait(1):
+                for number, flow in enumerate(flows):
+                    flow.take(self._batch(batch, number))
+                reporter.update("running", flows)
+                batch += 1
+            reporter.update("stopped", flows)
+
+    def _batch(self, batch: int, flow: int) -> dict[str, Any]:
+        """Spark's progress report, with what is read of it."""
+        position = 500 * batch
+        source = {
+            "numInputRows": self._rng.randrange(300, 700),
+            "processedRowsPerSecond": self._rng.uniform(3_000, 4_000) + 900 * flow,
+            "endOffset": {"orders": {"0": position}},
+            "latestOffset": {"orders": {"0": position + self._rng.randrange(40)}},
+        }
+        duration_ms = int(self._rng.uniform(180, 260) + 90 * flow)
+        states = [{"numRowsTotal": 1_900 + batch}] if flow == 1 else []
+        return {"batchId": batch, "batchDuration": duration_ms, "sources": [source], "stateOperators": states}
 
     def get(self, path: str, **query: Any) -> Any:
         return httpx.get(f"{self.http_url}{path}", params=query, timeout=30).json()

@@ -32,6 +32,7 @@ PAGES: dict[str, str] = {
     "groups": "/groups",
     "group": "/groups/billing",
     "pipelines": "/pipelines",
+    "pipeline": "/pipelines/orders",
     "transactions": "/transactions",
     "schemas": "/schemas",
     "cluster": "/cluster",
