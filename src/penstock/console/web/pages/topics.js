@@ -6,7 +6,7 @@ import { checkbox, filterInput } from "../lib/form.js";
 import { bytes, compact, count, rate } from "../lib/format.js";
 import { actionButton, badge, cut, emptyState, loading, pageHeader } from "../lib/layout.js";
 import { link, navigate, path, setQuery } from "../lib/router.js";
-import { computed, signal } from "../lib/signal.js";
+import { computed, onDispose, signal } from "../lib/signal.js";
 import { table } from "../lib/table.js";
 import { createTopic } from "./topic/create.js";
 import { retention } from "./topic/words.js";
@@ -16,6 +16,7 @@ export const title = "Topics";
 const LISTED_MAX = 10_000; // the most that one call returns
 const MANY = 1000; // with more topics, the list is asked for less often
 const MANY_MS = 15_000;
+const FIRST_RATES_MS = 2000;
 
 /** @typedef {import("./topic/shapes.js").TopicRow} TopicRow */
 
@@ -40,6 +41,10 @@ export function page(ctx) {
     kept = null;
     list.refresh();
   };
+
+  // Rates need two samples: soon after the first answer there are some.
+  const timer = setTimeout(refresh, FIRST_RATES_MS);
+  onDispose(() => clearTimeout(timer));
 
   const rows = computed(() => {
     const wanted = filter.value.trim().toLowerCase();
