@@ -14,7 +14,13 @@ from typing import Any, Self
 
 import httpx
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    NewTopic,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
 from tests.cluster.processes import ClusterProcesses
 
 from penstock.base.ids import TopicPartition as Place
@@ -115,6 +121,7 @@ class Demo:
         for group, (topic, share) in GROUPS.items():
             self._consume(group, topic, share)
         self._leave_transaction_open()
+        self._add_users(admin)
         for work in (self._produce_on, self._consume_on, self._report_on):
             self._traffic.append(threading.Thread(target=work))
             self._traffic[-1].start()
@@ -174,6 +181,16 @@ class Demo:
         producer.begin_transaction()
         producer.produce("payments", b'{"invoice": 41, "state": "pending"}', b"41")
         producer.flush(30)
+
+    def _add_users(self, admin: AdminClient) -> None:
+        changes = [
+            UserScramCredentialUpsertion(
+                name, ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096), b"demo-password"
+            )
+            for name in ("alice", "billing-service", "warehouse")
+        ]
+        for done in admin.alter_user_scram_credentials(changes).values():
+            done.result(30)
 
     def _produce_on(self) -> None:
         producer = self._producer()

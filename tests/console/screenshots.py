@@ -28,7 +28,8 @@ PAGES: dict[str, str] = {
     "topic-settings": "/topics/orders/settings",
     "segments": "/topics/orders/segments",
     "messages": "/topics/orders/messages",
-    "search": "/search",
+    "record": "/topics/orders/messages?record=0:42",
+    "search": "/topics/orders/search?contains=Graz",
     "groups": "/groups",
     "group": "/groups/billing",
     "pipelines": "/pipelines",
@@ -38,6 +39,7 @@ PAGES: dict[str, str] = {
     "cluster": "/cluster",
     "security": "/security",
     "labs": "/labs",
+    "simulator": "/labs/simulator",
 }
 
 _ENCODE = """async ([data, quality]) => {

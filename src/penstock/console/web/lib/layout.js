@@ -55,7 +55,12 @@ export function tabs(items, current, more = {}) {
   // On a narrow screen they scroll.
   effect(() => {
     current.value;
-    requestAnimationFrame(() => made.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" }));
+    requestAnimationFrame(() => {
+      const chosen = /** @type {HTMLElement | null} */ (made.querySelector("[aria-current]"));
+      if (!chosen) return;
+      const left = chosen.offsetLeft - made.offsetLeft;
+      if (left < made.scrollLeft || left + chosen.offsetWidth > made.scrollLeft + made.clientWidth) made.scrollLeft = left - 16;
+    });
   });
   return made;
 }

@@ -15,7 +15,7 @@ const GAP_X = 40;
 const GAP_Y = 16;
 const EDGE = 4;
 const NAME_CHARS = 17;
-const LINE_CHARS = 23;
+const LINE_CHARS = 21;
 
 /**
  * @param {Pipeline} pipeline

@@ -49,7 +49,7 @@ function chooseTopic() {
     () => {
       const found = (names.value ?? []).filter((each) => each.toLowerCase().includes(typed.value.trim().toLowerCase()));
       if (names.value && !names.value.length) return emptyState("No topics", "Create a topic and write records first.");
-      return h("ul", null, found.slice(0, 50).map((each) => h("li", null, link(path("topics", each, "search"), null, each))));
+      return h("ul", { class: "link-list" }, found.slice(0, 50).map((each) => h("li", null, link(path("topics", each, "search"), null, each))));
     },
   );
 }
