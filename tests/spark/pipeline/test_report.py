@@ -15,7 +15,16 @@ from tests.spark.pipeline.running import produce, written
 from tests.spark.pipeline.test_progress import told
 from typer.testing import CliRunner
 
-from penstock.base.pipeline_report import LOST_MS, PIPELINES_TOPIC, PipelineReport, read_report, write_report
+from penstock.base.pipeline_report import (
+    LOST_MS,
+    PIPELINES_TOPIC,
+    REPORT_BYTES_MAX,
+    PipelineReport,
+    ReportedBatch,
+    ReportedFlow,
+    read_report,
+    write_report,
+)
 from penstock.cli.app import app
 from penstock.client.cluster import Cluster
 from penstock.client.pipeline_reports import ReportWriter, read_reports
@@ -25,7 +34,7 @@ from penstock.spark.pipeline import report as reporting
 from penstock.spark.pipeline.build import Builder
 from penstock.spark.pipeline.options import Brokers
 from penstock.spark.pipeline.progress import FlowProgress
-from penstock.spark.pipeline.report import Reporter, graph_of, reported_group
+from penstock.spark.pipeline.report import Reporter, fit, graph_of, reported_group
 from penstock.spark.pipeline.run import Runner
 from penstock.spark.pipeline.secrets import Redactor, redactor
 from penstock.spark.pipeline.state import StatusFile
@@ -109,6 +118,41 @@ def test_batches_are_kept_up_to_a_number(spec: PipelineSpec, monkeypatch: pytest
     assert (first.rows, first.batch, first.batch_ms, first.rows_per_s) == (108, 7, 12, 3.5)
     assert second.batches == []
     assert read_report(b"orders", write_report(made), made.updated_ms, made.updated_ms) == made
+
+
+def test_a_flow_with_a_group_of_its_own_is_reported_with_it(tmp_path: Path) -> None:
+    file = written(
+        tmp_path,
+        """
+pipeline: p
+checkpoint: state
+sources:
+  named: {topic: a, options: {group: mine}}
+  silent: {topic: b, options: {kafka.group.id: ""}}
+  made: {rate: 1}
+flows:
+  one: {reads: named, to: {console: true}}
+  two: {reads: silent, to: {console: true}}
+  three: {reads: made, to: {console: true}}
+""",
+    )
+    spec = load(file)
+    assert [reported_group(spec, each) for each in spec.flows] == ["mine", None, None]
+
+
+def test_a_report_that_is_too_large_goes_without_batches_and_graph(spec: PipelineSpec) -> None:
+    reporter = Reporter(spec, Brokers(), "local", pytest.fail)
+    made = reporter.report("running", [FlowProgress("archive")], None)
+    made.flows = [
+        ReportedFlow(
+            f"flow-{number}", "running", error="x" * 300, batches=[ReportedBatch(0, 1, 2, 3.0, 4)] * 50
+        )
+        for number in range(1_000)
+    ]
+    fitted = fit(made)
+    assert len(write_report(fitted)) <= REPORT_BYTES_MAX
+    assert len(fitted.flows) == 1_000
+    assert read_report(b"orders", write_report(fitted), 0, 0) is not None
 
 
 def test_secrets_are_kept_out(spec: PipelineSpec, tmp_path: Path) -> None:

@@ -181,7 +181,7 @@ class Reporter:
         try:
             if self._writer is None:
                 self._writer = ReportWriter(self._brokers.connect(PATIENCE))
-            self._writer.write(_fitted(report))
+            self._writer.write(fit(report))
         except Exception as error:  # a pipeline does not end for a report
             writer, self._writer = self._writer, None
             if writer is not None:
@@ -196,7 +196,7 @@ class Reporter:
         return True
 
 
-def _fitted(report: PipelineReport) -> PipelineReport:
+def fit(report: PipelineReport) -> PipelineReport:
     """The report, without batches and graph if it would be too large."""
     if len(write_report(report)) > REPORT_BYTES_MAX:
         for flow in report.flows:

@@ -22,9 +22,12 @@ const PIPELINE_POLL_S = 5;
 export function lagCharts(group, lag) {
   const samples = signal(/** @type {Sample[]} */ ([]));
   remembered(group).then((found) => samples.update((now) => [...found.filter(([ms]) => !now.length || ms < now[0][0]), ...now]));
+  /** @type {any} */
+  let last = null;
   effect(() => {
     const found = lag.value.value;
-    if (!found || lag.value.loading) return;
+    if (!found || found === last) return;
+    last = found;
     samples.update((now) => [...now.slice(-SAMPLES_MAX), sampleOf(committed(found.partitions))]);
   });
   const isPart = computed(() => committed(lag.value.value?.partitions ?? []).length < (lag.value.value?.partitions ?? []).length);

@@ -13,6 +13,7 @@ import { toast } from "../lib/toast.js";
 import { lagCharts } from "./group-lag.js";
 import { editOffsets } from "./group-offsets.js";
 import { behind, sparkBadge, stateBadge } from "./groups.js";
+import { paced } from "./pacing.js";
 import { whenReady } from "./when-ready.js";
 
 export const title = (/** @type {Record<string, string>} */ params) => params.group ?? "Group";
@@ -30,12 +31,14 @@ export function page(ctx) {
   const group = ctx.params.group;
   const base = path("groups", group);
   const described = poll((signal) => api.get(base, null, { signal }), POLL_S);
-  const lag = poll((signal) => api.get(`${base}/lag`, null, { signal }), POLL_S);
+  const askLag = paced((signal) => api.get(`${base}/lag`, null, { signal }));
+  const lag = poll(askLag, POLL_S);
   const members = computed(() => /** @type {Member[]} */ (described.value.value?.members ?? []));
   const partitions = computed(() => /** @type {Partition[]} */ (lag.value.value?.partitions ?? []));
   const topics = computed(() => [...new Set(partitions.value.map((each) => each.topic))]);
   const tab = computed(() => location.value.params.tab ?? "partitions");
   const refresh = () => {
+    askLag.hurry();
     described.refresh();
     lag.refresh();
   };

@@ -8,6 +8,7 @@ import { badge, cut, emptyState, pageHeader } from "../lib/layout.js";
 import { link, navigate, path, setQuery } from "../lib/router.js";
 import { computed, signal } from "../lib/signal.js";
 import { table } from "../lib/table.js";
+import { paced } from "./pacing.js";
 import { whenReady } from "./when-ready.js";
 
 export const title = "Groups";
@@ -29,7 +30,6 @@ export const title = "Groups";
 
 const STATES = ["Stable", "Empty", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"];
 const POLL_S = 5;
-const SHARE = 100; // of the time, the node spends one part on answering this page
 
 /** @type {Record<string, import("../lib/layout.js").Tone>} */
 const TONES = { Stable: "ok", Empty: "neutral", Dead: "neutral" };
@@ -90,7 +90,7 @@ export function page(ctx) {
   const state = computed(() => ctx.query.value.state ?? "");
   const isPartial = signal(false); // there are more groups than fit: the node filters
   const asked = computed(() => (isPartial.value ? filter.value : ""));
-  const listed = poll(paced((contains, state, signal) => api.get("/groups", { lag: true, contains, state }, { signal }), asked, state), POLL_S);
+  const listed = poll(paced((signal) => api.get("/groups", { lag: true, contains: asked.value, state: state.value }, { signal }), () => `${asked.value}\n${state.value}`), POLL_S);
   const rows = computed(() => listed.value.value?.groups ?? []);
   const isEmpty = computed(() => !rows.value.length && !filter.value && !state.value);
   const narrowed = (/** @type {string} */ text) => {
@@ -140,25 +140,4 @@ export function page(ctx) {
     if (!asked.peek()) queueMicrotask(() => isPartial.set(found.next !== null));
     return `${more}, ${count(lagging)} behind`;
   }
-}
-
-/**
- * Asks less often when an answer takes long, so that the page costs the node little.
- * @param {(contains: string, state: string, signal: AbortSignal) => Promise<Listed>} ask
- * @param {import("../lib/signal.js").Computed<string>} contains
- * @param {import("../lib/signal.js").Computed<string>} state
- * @returns {(signal: AbortSignal) => Promise<Listed>}
- */
-function paced(ask, contains, state) {
-  let next = 0;
-  let last = /** @type {{key: string, found: Listed} | null} */ (null);
-  return async (signal) => {
-    const key = `${contains.value}\n${state.value}`;
-    if (last?.key === key && Date.now() < next) return last.found;
-    const begun = Date.now();
-    const found = await ask(contains.value, state.value, signal);
-    next = Date.now() + (Date.now() - begun) * SHARE;
-    last = { key, found };
-    return found;
-  };
 }
