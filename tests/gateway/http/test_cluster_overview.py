@@ -308,14 +308,20 @@ def test_death_and_return_of_a_broker_are_seen_by_the_others() -> None:
             assert [each["leaders"] for each in shown["brokers"]] == [2, 2, 2]
             assert [each["missing"] for each in shown["brokers"]] == [None] * 3
             assert {each["lag"] for each in shown["quorum"]["voters"]} <= {0, 1, 2}
+            assert lag_over_leaders(cluster, http, other) == 12
+            shown = overview(lambda each: each["status"] == "ok", "the offsets topic is replicated")
+            led, replicas = shown["brokers"][2]["leaders"], shown["brokers"][2]["replicas"]
+            assert replicas == shown["partitions"]["total"] == 12
             with stream(http, kind="broker_fenced,leaders_changed") as events:
                 assert next(events) == ("", None)
                 dying.kill()
                 fenced, moved = next(events)[1], next(events)[1]
             assert (fenced["kind"], fenced["broker"]) == ("broker_fenced", DYING)
-            assert (moved["count"], moved["topic"]) == (2, "orders")
+            assert (moved["count"], set(moved["topics"])) == (led, {"orders", "__consumer_offsets"})
             assert moved["text"].endswith(f"changed leader: broker {DYING} was fenced")
-            shown = overview(lambda each: each["partitions"]["under_replicated"] == 6, "replicas are missing")
+            shown = overview(
+                lambda each: each["partitions"]["under_replicated"] == 12, "replicas are missing"
+            )
             assert shown["status"] == "degraded"
             assert {each["code"] for each in shown["problems"]} == {
                 "brokers_fenced",
@@ -328,7 +334,7 @@ def test_death_and_return_of_a_broker_are_seen_by_the_others() -> None:
             assert [each["broker"] for each in history["missing"]] == [DYING]
             assert set(history["series"][0]["brokers"]) == {"1", "2"}
             for client in (http, other):
-                assert has_event(client, Kind.ISR_SHRUNK, broker=DYING)["count"] == 6
+                assert has_event(client, Kind.ISR_SHRUNK, broker=DYING)["count"] == 12
 
             dying.start()
             overview(lambda each: each["status"] == "ok", "all is well again")
@@ -336,3 +342,26 @@ def test_death_and_return_of_a_broker_are_seen_by_the_others() -> None:
             with client_of(dying) as back:  # what it has not seen itself it has from the others
                 has_event(back, Kind.BROKER_FENCED, broker=DYING)
                 has_event(back, Kind.NODE_STARTED, broker=1)
+
+
+def lag_over_leaders(cluster: Cluster, http: httpx.Client, other: httpx.Client) -> int:
+    """The sampled lag of a group in a topic with two records in each of its six partitions: its coordinator asks the
+    leaders, and every broker answers the same."""
+    for number in range(6):
+        for _ in range(2):
+            record = {"topic": "orders", "partition": number, "value": "eA=="}
+            http.post("/produce", json=record).raise_for_status()
+    http.post("/groups/readers/offsets", json={"topic": "orders", "to": "earliest"}).raise_for_status()
+
+    def sampled() -> Any:
+        cluster.clock.advance(seconds=15)
+        found = http.get("/groups/readers/lag/history").raise_for_status().json()
+        return found if found["lag"] and found["lag"][-1] is not None else None
+
+    history = eventually(sampled, "a sample of the group's lag")
+    assert history["missing"] == []
+    assert history["lag_seconds"][-1] >= 15
+    there = other.get("/groups/readers/lag/history").raise_for_status().json()
+    assert set(history["times"]) <= set(there["times"])
+    lag: int = history["lag"][-1]
+    return lag
