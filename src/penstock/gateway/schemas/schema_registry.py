@@ -145,12 +145,12 @@ class SchemaRegistry:
 
     def change(self, session: Session, change: Change) -> Steps[SchemasChanged]:
         """Make a change, and wait until this node's view has it. Raises the leader's error, if it did not decide."""
-        yield from self._topic.ensure()
         attempts = 0
 
         def attempt() -> Steps[SchemasChanged]:
             nonlocal attempts
             attempts += 1
+            yield from self._topic.ensure()
             partition = find_partition(self._context, TOPIC, 0)
             if partition.here is not None:
                 return (yield from self.change_here(session, change))

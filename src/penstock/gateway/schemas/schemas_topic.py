@@ -193,6 +193,10 @@ class SchemasTopic:
             },
         )
         [created] = yield from decide(context, CreateTopics((new,)))
-        if TOPIC not in context.image.topics:
+        if created.result.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
             check(created.result, f"topic {TOPIC!r} could not be created")
+        elif TOPIC not in context.image.topics:
+            yield self._metadata.reached()  # another broker has just created it
+        if TOPIC not in context.image.topics:
+            raise KafkaError(f"topic {TOPIC!r} is not known here yet. Retry.", ErrorCode.LEADER_NOT_AVAILABLE)
         return find_topic(context, TOPIC)

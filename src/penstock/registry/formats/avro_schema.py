@@ -68,9 +68,9 @@ def parse(schema: ResolvedSchema, *, is_new: bool = False) -> AvroSchema:
 
 def _make(data: Any, names: Names) -> Any:
     names.default_namespace = None
-    if isinstance(data, str) and names.has_name(data):
-        return names.get_name(data)
     try:
+        if isinstance(data, str) and data and names.has_name(data):
+            return names.get_name(data)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of logical types that the library does not know
             return avro.schema.make_avsc_object(data, names)

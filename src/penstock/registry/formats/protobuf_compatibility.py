@@ -84,9 +84,11 @@ class _Comparison:
     def _types(self, old: Mapping[str, Any], new: Mapping[str, Any], path: str, depth: int) -> None:
         for name, message in old.items():
             at = f"{path}{name}"
+            if message.GetOptions().map_entry:
+                continue  # compared with the map's field
             if name in new:
                 self._messages(message, new[name], at, depth)
-            elif not message.GetOptions().map_entry:
+            else:
                 self._add("MESSAGE_REMOVED", at)
 
     def _messages(self, old: Any, new: Any, path: str, depth: int) -> None:

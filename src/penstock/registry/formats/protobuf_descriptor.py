@@ -280,7 +280,9 @@ def _option(options: Any, option: Any) -> None:
 def _set(options: Any, field: Any, value: Any) -> bool:
     if field.enum_type is not None and isinstance(value, ast.Identifier):
         found = field.enum_type.values_by_name.get(value.name)
-        if found is not None:
+        if found is not None and field.is_repeated:
+            getattr(options, field.name).append(found.number)
+        elif found is not None:
             setattr(options, field.name, found.number)
         return found is not None
     if field.is_repeated or not isinstance(value, bool | int | float | str):
