@@ -35,7 +35,6 @@ PAGES: dict[str, str] = {
     "pipelines": "/pipelines",
     "pipeline": "/pipelines/orders",
     "transactions": "/transactions",
-    "schemas": "/schemas",
     "cluster": "/cluster",
     "security": "/security",
     "labs": "/labs",
