@@ -391,6 +391,11 @@ def test_with_the_console_off_there_are_no_sessions() -> None:
         cookie = {"Cookie": f"penstock-session-{broker.http_url.rpartition(':')[2]}={value}"}
         assert code_of(ask(broker, "/topics", headers=cookie)) == (401, "login_required")
         assert told(ask(broker, "/session", headers=cookie))["schemes"] == []
+        gone = ask(broker, "/console/topics")
+        assert gone.status == 404
+        assert "console.mode=off" in json.loads(gone.data)["error"]["message"]  # type: ignore[attr-defined]
+        front = ask(broker, "/")
+        assert (front.status, front.headers["Location"]) == (307, "/docs")
 
 
 # -- hostile cookies -----------------------------------------------------------------------------------
@@ -409,6 +414,40 @@ def test_every_cookie_is_a_session_or_401(guarded: Broker, text: str) -> None:
     port = guarded.http_url.rpartition(":")[2]
     headers = {"Cookie": f"penstock-session-{port}={text}"}
     assert code_of(ask(guarded, "/topics", headers=headers)) == (401, "session_over")
+
+
+JSONS = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=10,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.one_of(
+        st.binary(max_size=200),
+        JSONS.map(lambda value: json.dumps(value).encode()),
+        st.fixed_dictionaries({"user": st.text(max_size=30), "password": JSONS}).map(
+            lambda value: json.dumps(value).encode()
+        ),
+    )
+)
+def test_every_body_is_a_log_in_or_an_error(easy: Broker, body: bytes) -> None:
+    port = int(easy.http_url.rpartition(":")[2])
+    with closing(HTTPConnection("127.0.0.1", port, timeout=SECONDS_MAX)) as connection:
+        connection.request("POST", "/session", body, PAGE)
+        response = connection.getresponse()
+        assert response.status in (400, 401, 429), response.read()
+        assert set(json.loads(response.read())) == {"error"}
+        assert response.headers["Set-Cookie"] is None
+
+
+@pytest.fixture(scope="module")
+def easy() -> Iterator[Broker]:
+    """Does not delay those who fail."""
+    with Broker(http=True, settings={**GUARDED, "connection.failed.authentication.delay.ms": "0"}) as broker:
+        yield broker
 
 
 @settings(max_examples=200, deadline=None)
