@@ -85,7 +85,9 @@ def prepare(
                     f"{{compatibility: '{level}'}}",
                 ]
                 break
-            readable.append((number, _parsed(each, False)))
+            old = _parsed(each, False)
+            if old.identity != new.identity:
+                readable.append((number, old))
         if not messages and readable:
             messages = check(level, new, readable[::-1], format_of(schema.type).differences)
         return Prepared(text, None, messages)

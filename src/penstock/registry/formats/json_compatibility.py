@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from penstock.registry.compatibility import Difference
-from penstock.registry.errors import RegistryError
+from penstock.registry.errors import RegistryError, invalid_schema
 from penstock.registry.formats.json_keywords import (
     added_keyword,
     added_to_open,
@@ -100,7 +100,11 @@ class _Comparison:
         if known is not None:
             return known
         self._kept += (old, new)
-        if len(self._known) > PAIRS_MAX or depth > DEPTH_MAX:
+        if len(self._known) > PAIRS_MAX:
+            raise invalid_schema(
+                f"The schema cannot be compared: its combinations take more than {PAIRS_MAX} steps"
+            )
+        if depth > DEPTH_MAX:
             raise too_deep("The comparison of the schemas")
         self._known[key] = []  # a recursive schema is compared once
         found = self._compare(_look(old, self._writer), _look(new, self._reader), path, depth + 1)
