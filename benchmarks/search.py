@@ -10,18 +10,24 @@ import json
 import os
 import random
 import shutil
+import socket
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlencode
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 from rich.console import Console
 from rich.table import Table
+from tests.processes import Process
 
+from benchmarks.broker.frames import one_record, produce_error_at, produce_frame
+from benchmarks.broker.load import receive_frame
 from benchmarks.storage import MB, PARTITION, open_log
 from penstock.base.settings import LogSettings
 from penstock.records import BatchBuilder, Codec
@@ -85,6 +91,7 @@ def rows(path: Path, records: int) -> Iterator[Row]:
     tenth = SearchQuery(where="value.id < 0")
     yield on_a_core("CEL, 100 bytes", small, records, tenth, start=records - records // 50)
     yield from on_a_node(small, records)
+    yield from produce_meanwhile(small)
     yield with_index(small)
 
 
@@ -210,6 +217,86 @@ def ask(broker: Broker, **query: str) -> tuple[float, float, dict[str, object]]:
                 first_s = time.perf_counter() - began
     assert event["reason"] in ("complete", "limit"), event
     return time.perf_counter() - began, first_s, event
+
+
+# -- beside a search ------------------------------------------------------------------------------------
+
+TURNS = 5
+TURN_S = 4.0
+PRODUCES_A_SECOND = 400
+
+
+def produce_meanwhile(path: Path) -> Iterator[Row]:
+    """Time of a Produce of one record, in turns without a search and with one over everything."""
+    node_on(path)  # makes the data directory
+    with Process(data=path.parent / "node", http=True) as node:
+        body = json.dumps({"name": "latency", "partitions": 1}).encode()
+        with urlopen(Request(f"{node.http_url}/topics", body, {"Content-Type": "application/json"})):
+            pass
+        host, port = node.bootstrap.split(":")
+        for acks, name in ((1, "acks=1"), (-1, "acks=all, synced")):
+            times: dict[bool, list[float]] = {False: [], True: []}
+            with socket.create_connection((host, int(port))) as connection:
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                produce_for(connection, acks, 2.0)
+                for _ in range(TURNS):
+                    times[False] += produce_for(connection, acks, TURN_S)
+                    with searching(node.http_url):
+                        times[True] += produce_for(connection, acks, TURN_S)
+            alone, beside = p99(times[False]), p99(times[True])
+            load = os.getloadavg()[0]
+            yield Row(
+                f"produce one record beside a search, p99, {name}",
+                f"{beside:.2f} ms",
+                f"{alone:.2f} ms without: {beside / alone:.2f} x (load average {load:.0f})",
+                Goal("at most 1.5 x", beside <= 1.5 * alone),
+            )
+
+
+def produce_for(connection: socket.socket, acks: int, seconds: float) -> list[float]:
+    """Milliseconds of each Produce, one after the other at a steady rate."""
+    frame, error_at = produce_frame("latency", [0], one_record(), acks), produce_error_at("latency")
+    times = []
+    due = time.perf_counter()
+    end = due + seconds
+    while due < end:
+        time.sleep(max(0.0, due - time.perf_counter()))
+        began = time.perf_counter()
+        connection.sendall(frame)
+        reply = receive_frame(connection)
+        times.append((time.perf_counter() - began) * 1000)
+        assert reply[error_at : error_at + 2] == b"\0\0", reply
+        due = max(due + 1 / PRODUCES_A_SECOND, time.perf_counter())
+    return times
+
+
+def p99(times: list[float]) -> float:
+    return sorted(times)[int(len(times) * 0.99)]
+
+
+@contextmanager
+def searching(http_url: str) -> Iterator[None]:
+    """One search over everything after the other, until the end of the block."""
+    query = urlencode({"contains": NOWHERE.decode()})
+    is_over, has_begun = threading.Event(), threading.Event()
+
+    def run() -> None:
+        while not is_over.is_set():
+            with urlopen(f"{http_url}/topics/{PARTITION.topic}/search?{query}") as response:
+                for line in response:
+                    if json.loads(line)["bytes"]["searched"]:
+                        has_begun.set()
+                    if is_over.is_set():
+                        break
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    has_begun.wait(60)
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
 
 
 # -- data -----------------------------------------------------------------------------------------------
