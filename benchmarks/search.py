@@ -221,8 +221,8 @@ def ask(broker: Broker, **query: str) -> tuple[float, float, dict[str, object]]:
 
 # -- beside a search ------------------------------------------------------------------------------------
 
-TURNS = 5
-TURN_S = 4.0
+TURNS = 10
+TURN_S = 2.0
 PRODUCES_A_SECOND = 400
 
 
