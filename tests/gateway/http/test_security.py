@@ -199,8 +199,8 @@ def test_all_acls_are_not_removed_by_a_forgotten_parameter(http: httpx.Client) -
 def test_quotas_are_set_listed_and_removed(http: httpx.Client) -> None:
     entity = {"user": "alice", "client_id": None}
     limits = {"producer_byte_rate": 1_000_000, "request_percentage": 12.5}
-    dry = {"entity": entity, "limits": limits, "dry_run": True}
-    assert http.post("/quotas", json=dry).json()["limits"] == {}
+    dry = {"entity": entity, "limits": limits}
+    assert http.post("/quotas?dry_run=true", json=dry).json()["limits"] == {}
     assert http.post("/quotas", json={"entity": entity, "limits": limits}).json() == {
         "entity": entity,
         "limits": limits,

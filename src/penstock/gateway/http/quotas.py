@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from penstock.base.steps import Steps
-from penstock.gateway.http.protocol.messages import HttpError, Request, Response, Routes, json
+from penstock.gateway.http.protocol.messages import HttpError, Query, Request, Response, Routes, json
 from penstock.gateway.shared.access import CLUSTER, Need, Rule
 from penstock.gateway.shared.controller_call import check, decide
 from penstock.handlers.support.context import Context
@@ -67,8 +67,6 @@ class AlterQuotaRequest(msgspec.Struct, forbid_unknown_fields=True):
     entity: Entity
     limits: Limits
     """Limits that are left out stay."""
-    dry_run: bool = False
-    """Check the change, and make none."""
 
 
 @ROUTES.add(
@@ -95,6 +93,14 @@ def _quota(context: Context, entity: QuotaEntity) -> Quota:
     "POST",
     "/quotas",
     "Set and remove limits of a user, a client id, both, or an address.",
+    query=(
+        Query(
+            "dry_run",
+            bool,
+            "Only validate: change nothing, and return the limits as they are.",
+            default=False,
+        ),
+    ),
     body=AlterQuotaRequest,
     answer=Quota,
     errors=(409,),
@@ -113,7 +119,9 @@ def _alter(gateway: Any, request: Request) -> Steps[Response]:
     if not changes:
         raise HttpError(409, "no_limits", "no limit is given: name at least one, or null to remove it")
     alteration = QuotaAlteration(entity, tuple(changes.items()))
-    [result] = yield from decide(context, AlterClientQuotas((alteration,), wanted.dry_run), request.session)
+    [result] = yield from decide(
+        context, AlterClientQuotas((alteration,), request.query["dry_run"]), request.session
+    )
     if result.message is not None:  # each value is valid by itself: they do not fit each other
         raise HttpError(409, result.code.name.lower(), result.message)
     check(result, "the quota could not be changed")
