@@ -479,6 +479,21 @@ def test_groups_over_http_need_the_group_and_the_topic(guarded: Broker) -> None:
     assert ask(guarded, "/leave?group=billing&consumer=a", method="POST", as_user=ALICE).status == 200
 
 
+def test_offsets_of_a_group_need_every_topic_and_the_group_that_they_are_taken_from(guarded: Broker) -> None:
+    def change(*targets: dict[str, Any]) -> tuple[int, str]:
+        answer = ask(
+            guarded, "/groups/billing/offsets?dry_run=true", method="POST", as_user=ALICE, body=[*targets]
+        )
+        return (200, "") if answer.status == 200 else code_of(answer)
+
+    orders = {"topic": "orders", "to": "latest"}
+    assert change(orders) == (200, "")
+    assert change(orders, {"topic": "payroll", "to": "latest"}) == (403, "topic_authorization_failed")
+    assert change(orders, {"topic": "absent", "to": "latest"}) == (403, "topic_authorization_failed")
+    other = {"topic": "orders", "to": "committed", "from_group": "reports"}
+    assert change(orders, other) == (403, "group_authorization_failed")
+
+
 EXPLORED = "/api/architecture/topics/{name}/partitions/{partition}"
 REQUESTS: dict[str, tuple[str, Any]] = {
     "POST /produce": ("/produce", {"topic": "t", "value": "aGk="}),
@@ -493,7 +508,6 @@ REQUESTS: dict[str, tuple[str, Any]] = {
         "/topics/t/records/copy",
         {"to": "t", "records": [{"partition": 0, "offset": 0}]},
     ),
-    "DELETE /groups/{group}/offsets": ("/groups/g/offsets?topic=t", None),
     **{
         f"GET {EXPLORED}/{each}": (f"/api/architecture/topics/t/partitions/0/{each}?offset=0", None)
         for each in ("batches", "indexes")
@@ -501,6 +515,7 @@ REQUESTS: dict[str, tuple[str, Any]] = {
     "GET /labs/simulation": ("/labs/simulation?seconds=1", None),
     "PATCH /cluster/configs": ("/cluster/configs", {"configs": {"log.retention.ms": None}}),
     "POST /groups/{group}/offsets": ("/groups/g/offsets", {"topic": "t", "to": "earliest"}),
+    "DELETE /groups/{group}/offsets": ("/groups/g/offsets?topic=t", None),
     "GET /topics/{topic}/tail": ("/topics/t/tail?wait_ms=0", None),
     "POST /topics/{topic}/partitions/{partition}/producers/abort": (
         "/topics/t/partitions/0/producers/abort",
