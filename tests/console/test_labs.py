@@ -91,6 +91,8 @@ def test_a_simulated_cluster_is_replayed_event_by_event(page: Page, node: Proces
     assert_accessible(page)
     expect(now).to_contain_text("process 3 of node-3 loses power")  # the seed decides it
     expect(page).to_have_url(re.compile(r"seed=7.*at=\d+"))
+    page.reload()  # the address leads to the same event
+    expect(now).to_contain_text("process 3 of node-3 loses power", timeout=60_000)
 
 
 def test_a_simulation_can_be_cancelled(page: Page, node: Process) -> None:

@@ -39,15 +39,15 @@ export function content(ctx) {
   const control = signal(/** @type {AbortController | null} */ (null));
   const at = signal(Number(given.at ?? 0) || 0);
 
+  const asked = () => ({ seed: seed.peek(), seconds: seconds.peek(), nodes: nodes.peek(), with: extra.peek() || null });
+
   async function start() {
     const mine = new AbortController();
     control.set(mine);
     wrong.set(null);
     run.set(null);
-    const query = { seed: seed.peek(), seconds: seconds.peek(), nodes: nodes.peek(), with: extra.peek() || null };
-    setQuery({ ...query, at: null }, { replace: true });
     try {
-      run.set(await api.get("/labs/simulation", query, { signal: mine.signal }));
+      run.set(await api.get("/labs/simulation", asked(), { signal: mine.signal }));
       at.set(Math.min(at.peek(), run.peek().events.length));
     } catch (error) {
       if (!mine.signal.aborted) wrong.set(error);
@@ -56,6 +56,7 @@ export function content(ctx) {
     }
   }
   onDispose(() => control.peek()?.abort());
+  if (at.peek()) start(); // somebody was sent to this event
   const isRunning = () => control.value !== null;
 
   return h(
@@ -70,6 +71,7 @@ export function content(ctx) {
           submit: (/** @type {Event} */ event) => {
             event.preventDefault();
             at.set(0);
+            setQuery({ ...asked(), at: null }, { replace: true });
             start();
           },
         },
