@@ -1,9 +1,7 @@
 """Schemas as values: equal ones have the same id within a context, and the same guid everywhere."""
 
 from functools import cached_property
-from hashlib import md5
 from typing import Any, Final
-from uuid import UUID
 
 import msgspec
 
@@ -31,6 +29,9 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def guid(self) -> str:
+        from hashlib import md5  # noqa: PLC0415  # a node without schemas does not load them
+        from uuid import UUID  # noqa: PLC0415
+
         parts = [self.type, self.text, self.metadata or "", self.rule_set or ""]
         parts += [f"{each.name}\0{each.subject}\0{each.version}" for each in self.references]
         return str(UUID(bytes=md5("\0\0".join(parts).encode(), usedforsecurity=False).digest()))

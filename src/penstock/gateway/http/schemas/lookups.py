@@ -3,9 +3,9 @@
 A schema that is found by its id never changes: it is answered at once, if the view is not older than a second.
 """
 
-from importlib.metadata import version as version_of
 from typing import Any
 
+from penstock import __version__
 from penstock.base.steps import Steps
 from penstock.gateway.http.protocol.messages import Request, Response
 from penstock.gateway.http.schemas.dialect import (
@@ -61,7 +61,7 @@ def _cluster(gateway: Any, _request: Request) -> Response:
 
 @ROUTES.add("GET", "/v1/metadata/version", "The version of the server.", rule=ANY_USER)
 def _server_version(_gateway: Any, _request: Request) -> Response:
-    return answer({"version": version_of("penstock"), "commitId": ""})
+    return answer({"version": __version__, "commitId": ""})
 
 
 @ROUTES.add(
