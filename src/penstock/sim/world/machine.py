@@ -228,7 +228,9 @@ class Machine:
 
     def _listen_at_doors(self, world: SimWorld, node: NodeLike) -> None:
         if world.is_alive and self.state is State.UP:
-            for name in self._config.doors:
+            for name in filter(
+                DOOR_PORTS.__contains__, self._config.doors
+            ):  # simulated clients use no registry
                 self._network.listen(world, DOOR_PORTS[name], partial(node.door, name))
 
     def _failed(self, world: SimWorld, reason: str) -> None:
