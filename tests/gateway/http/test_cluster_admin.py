@@ -165,7 +165,8 @@ def test_preferred_leaders_are_elected(cluster: Cluster, http: httpx.Client) -> 
     again = http.post("/elections", json=one).json()
     assert again["elected"] == 0
     assert again["partitions"][0]["error"]
-    assert http.post("/elections", json={}).json()["elected"] == 0
+    # Of all partitions: on a busy machine another one may have lost its preferred leader meanwhile.
+    until(lambda: http.post("/elections", json={}).json()["elected"] == 0)
 
 
 def test_what_cannot_be_planned_or_moved_is_said_in_a_sentence(cluster: Cluster, http: httpx.Client) -> None:
