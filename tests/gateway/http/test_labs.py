@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.server.test_door_security import ask, code_of, until
+from tests.server.test_door_security import SECONDS_MAX, ask, code_of, until
 
 from penstock.base.errors import KafkaError
 from penstock.gateway.http.labs import EXTRAS
@@ -43,7 +43,7 @@ def test_a_seed_is_replayed_as_the_command_replays_it(broker: Broker) -> None:
 
 def test_there_is_one_simulation_at_a_time_and_it_ends_with_its_client(broker: Broker) -> None:
     port = int(broker.http_url.rpartition(":")[2])
-    with closing(HTTPConnection("127.0.0.1", port, timeout=20)) as connection:
+    with closing(HTTPConnection("127.0.0.1", port, timeout=SECONDS_MAX)) as connection:
         connection.request("GET", "/labs/simulation?seed=1&seconds=30&nodes=5")
         until(lambda: bool(simulators()))
         [pid] = simulators()
