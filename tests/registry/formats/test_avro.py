@@ -168,6 +168,7 @@ def test_what_is_compatible_is_read_by_fastavro(reader: Any, writer: Any) -> Non
         '{"type":"record","name":"R","namespace":7,"fields":[]}',
         '{"type":"record","name":"R","aliases":"x","fields":[]}',
     ],
+    ids=lambda text: text[:30],
 )  # fmt: skip
 def test_what_is_no_schema_is_refused(text: str) -> None:
     with pytest.raises(RegistryError, match="Invalid schema of type AVRO: ") as error:

@@ -97,6 +97,7 @@ def test_references_are_followed_within_and_to_others() -> None:
     "text",
     ["", "{", "5", '"x"', "[]", '{"type": "nope"}', '{"$ref": "#/definitions/none"}', '{"$ref": "other.json"}',
      '{"maxLength": -1}', '{"items":' * 3000, '{"properties": []}'],
+    ids=lambda text: text[:30],
 )  # fmt: skip
 def test_what_is_no_schema_is_refused(text: str) -> None:
     with pytest.raises(RegistryError, match="Invalid schema of type JSON: ") as error:

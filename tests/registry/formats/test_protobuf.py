@@ -132,6 +132,7 @@ def test_imports_are_references_or_known_files() -> None:
     ["x", 'syntax = "proto4";', "message { }", "message A { B b = 1; }", "message A { int32 a = 0; }",
      "message A { int32 a = 1; int32 b = 1; }", "message A {" * 200, "message A { int32 a = 1 }",
      "message A { reserved 9 to 3; }", "enum E { }", "x" * 300_000],
+    ids=lambda text: text[:30],
 )  # fmt: skip
 def test_what_is_no_schema_is_refused(text: str) -> None:
     with pytest.raises(RegistryError, match="Invalid schema of type PROTOBUF: ") as error:

@@ -38,7 +38,7 @@ from penstock.registry.formats.json_keywords import (
 from penstock.registry.formats.json_schema import JsonSchema
 from penstock.registry.formats.limits import DEPTH_MAX, json_line, too_deep
 
-PAIRS_MAX: Final = 200_000
+PAIRS_MAX: Final = 20_000
 """Pairs of nodes that are compared; combinations compare each with each."""
 
 ANY, NEVER, STRING, NUMBER, BOOLEAN, NULL, OBJECT, ARRAY, ENUM, NOT, COMBINED = (
