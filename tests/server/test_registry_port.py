@@ -7,7 +7,10 @@ from pathlib import Path
 import httpx
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from tests.gateway.http.test_session import PAGE, cookie_of, log_in, told
+from tests.server.test_door_security import ALICE, GUARDED, ask
 
+from penstock.gateway.shared.door_logins import FAILURES_MAX
 from penstock.server.config import config_from
 from penstock.server.host import _listen_all
 from penstock.server.listeners import CannotListen
@@ -46,3 +49,32 @@ def test_a_node_starts_without_a_port_that_nobody_asked_for(tmp_path: Path) -> N
         assert doors == {}
         with pytest.raises(CannotListen, match=r"schema\.registry\.listener"):
             _listen_all(config)
+
+
+def test_users_of_the_console_log_in_beside_the_registrys_port() -> None:
+    """The registry's port takes the same passwords, and no cookies of the console."""
+    [port] = free_ports(1)
+    url = f"http://127.0.0.1:{port}"
+    with Broker(http=True, settings={**GUARDED, "schema.registry.listener": f"127.0.0.1:{port}"}) as broker:
+        cookie = cookie_of(log_in(broker, *ALICE))
+        headers = {**PAGE, "Cookie": cookie}
+        assert told(ask(broker, "/session", headers=headers))["principal"] == "User:alice"
+        assert ask(broker, "/topics", headers=headers).status == 200
+        assert httpx.get(f"{url}/subjects", auth=ALICE).json() == []
+        name, _, value = cookie.partition("=")
+        for each in (name, f"penstock-session-{port}", "penstock-session"):
+            refused = httpx.get(f"{url}/subjects", headers={**PAGE, "Cookie": f"{each}={value}"})
+            assert (refused.status_code, refused.json()["error_code"]) == (401, 40101)
+
+
+def test_passwords_are_guessed_at_both_ports_no_faster_than_at_one() -> None:
+    [port] = free_ports(1)
+    with Broker(http=True, settings={**GUARDED, "schema.registry.listener": f"127.0.0.1:{port}"}) as broker:
+        with httpx.Client() as client:
+            statuses = [
+                client.get(f"{url}/subjects", auth=("alice", f"wrong-{number}")).status_code
+                for number in range(FAILURES_MAX)
+                for url in (broker.registry_url, f"http://127.0.0.1:{port}")
+            ]
+        assert statuses.count(401) < FAILURES_MAX * 3 // 2
+        assert statuses[-1] == 429

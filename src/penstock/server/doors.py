@@ -103,7 +103,7 @@ def _load_registry() -> MakeDoor:
 
     router = Router(registry_routes(), DIALECT)
     return lambda node: HttpServer(
-        node.open_gateway(), router, give_back_freed_memory, node.door_logins(REGISTRY)
+        node.open_gateway(), router, give_back_freed_memory, node.door_logins(REGISTRY), has_console=False
     )
 
 

@@ -53,6 +53,8 @@ class Logins:
         self._validator = validator
         self._failed_delay_ms = failed_delay_ms
         self._latest, self._users = LatestMetadata(context), MetadataUsers(context)
+        self._doors: dict[str, DoorLogins] = {}
+        """By name. The HTTP port and the schema registry's share one, and so count failed log-ins together."""
 
     def listener(self, name: str) -> SaslListener:
         config = self._sasl[name]
@@ -69,10 +71,13 @@ class Logins:
         )
 
     def door(self, name: str) -> "DoorLogins":
+        """The log-ins of a door; the same for each call."""
         from penstock.gateway.shared.door_logins import DoorLogins  # noqa: PLC0415  # loaded with the doors
 
+        if name in self._doors:
+            return self._doors[name]
         config = self._sasl[name]
-        return DoorLogins(
+        made = self._doors[name] = DoorLogins(
             self._context,
             plain=config.plain_users,
             scrams=[SCRAMS[each] for each in config.mechanisms if each in SCRAMS],
@@ -85,6 +90,7 @@ class Logins:
             console_secret=self._console_secret,
             oidc=self._provider(config.oauth) if name == HTTP else None,
         )
+        return made
 
     def _provider(self, oauth: OAuthConfig | None) -> "OidcProvider | None":
         if self._oidc is None or oauth is None:

@@ -41,9 +41,12 @@ class HttpServer:
         router: Router,
         give_back_memory: Callable[[], None] | None = None,
         logins: "DoorLogins | None" = None,
+        *,
+        has_console: bool = True,
     ) -> None:
         """`gateway` is what routes are called with; it has a `context`. `give_back_memory` hands what was freed to the
-        system. With `logins`, clients have to log in."""
+        system. With `logins`, clients have to log in. Only the port that `has_console` takes its cookies, and says at
+        /session how to log in."""
         self.gateway = gateway
         self.router = router
         self.context: Context = gateway.context
@@ -52,8 +55,8 @@ class HttpServer:
         self.names: dict[bytes, str] = {}
         """Names of headers in lower case, by what was sent."""
         self.rechecks = Rechecks(self.context)
-        self.logins = None if logins is None else self._logins(logins)
-        if self.logins is not None:
+        self.logins = None if logins is None else self._logins(logins, has_console=has_console)
+        if self.logins is not None and has_console:
             gateway.http_schemes = self.logins.schemes
             gateway.http_logins = self.logins
         self.is_guarded = (
@@ -64,13 +67,13 @@ class HttpServer:
         """The one that the settings below were looked up in."""
         self._body_bytes_max = 0
 
-    def _logins(self, logins: "DoorLogins") -> HttpLogins:
+    def _logins(self, logins: "DoorLogins", *, has_console: bool) -> HttpLogins:
         from penstock.gateway.shared.console_sessions import ConsoleSessions  # noqa: PLC0415  # of nodes with log-ins
 
         context = self.context
         protocol = broker_setting("http.security.protocol", context.image, context.settings) or ""
         cookies = ConsoleCookies(has_tls=protocol.endswith("SSL"))
-        is_on = console_mode(context) != OFF
+        is_on = has_console and console_mode(context) != OFF
         sessions = ConsoleSessions(context, logins, self.rechecks.check_all) if is_on else None
         return HttpLogins(logins, sessions, cookies)
 
