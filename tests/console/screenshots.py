@@ -41,6 +41,9 @@ PAGES: dict[str, str] = {
     "simulator": "/labs/simulator",
 }
 
+NOTHING_TO_SEE = {"simulator"}
+"""Pages that show little before something is chosen: pictures of them are taken only if they are named."""
+
 _ENCODE = """async ([data, quality]) => {
     const image = new Image();
     image.src = data;
@@ -89,7 +92,8 @@ def main() -> None:
     options.add_argument("--seconds", type=float, default=60, help="how long the demo runs first")
     options.add_argument("--url", default="", help="a node that runs already")
     given = options.parse_args()
-    wanted = {name: path for name, path in PAGES.items() if not given.only or name in given.only.split(",")}
+    names = given.only.split(",") if given.only else set(PAGES) - NOTHING_TO_SEE
+    wanted = {name: path for name, path in PAGES.items() if name in names}
     given.to.mkdir(parents=True, exist_ok=True)
 
     with sync_playwright() as playwright, tempfile.TemporaryDirectory() as directory:
