@@ -182,3 +182,19 @@ def test_cycles_and_long_chains_of_references_are_refused(count: int, is_cycle: 
     view = with_references(count, is_cycle=is_cycle)
     with pytest.raises(RegistryError, match=r"refers to itself|through more than"):
         decisions.resolve(view, "x", Schema(AVRO, '"a"', (Reference("n", "s0", 1),)))
+
+
+def test_references_that_are_followed_are_bounded() -> None:
+    """Schemas that all refer to the same ones: few schemas, many ways to them."""
+    topic = Topic()
+    names = [f"s{number}" for number in range(99)]
+    for number, name in enumerate(names):
+        references = tuple(Reference(each, each, 1) for each in names[:number])
+        change = Register(name, Schema(AVRO, f'"{name}"', references))
+        topic.apply(decisions.register(topic.view, change, change.schema, None))
+    all_of_them = tuple(Reference(each, each, 1) for each in names)
+    resolved = decisions.resolve(topic.view, "x", Schema(AVRO, '"int"', all_of_them))
+    assert [name for name, _ in resolved.references] == names
+    twice = tuple(Reference(f"{each}-again", each, 1) for each in names)
+    with pytest.raises(RegistryError, match="more than 5000 references"):
+        decisions.resolve(topic.view, "x", Schema(AVRO, '"int"', all_of_them + twice))

@@ -50,6 +50,9 @@ INT32_MAX: Final = 2**31 - 1
 REFERENCED_MAX: Final = 1000
 """Schemas that one may refer to, directly or not."""
 
+REFERENCES_MAX: Final = 5000
+"""References that are followed to find them: several schemas may refer to the same one. Takes some 10 ms."""
+
 REFERENCED_CHARACTERS_MAX: Final = 8 * 1024 * 1024
 """Of their texts together."""
 
@@ -104,10 +107,15 @@ def is_import(change: Register) -> bool:
 def resolve(view: RegistryView, subject: str, schema: Schema) -> ResolvedSchema:
     """The schema with the texts of what it refers to. Raises if something is missing, or refers to itself."""
     found: dict[str, str] = {}
-    size = 0
+    size = followed = 0
 
-    def add(owner: str, references: Iterable[Reference], path: tuple[tuple[str, int], ...]) -> None:
-        nonlocal size
+    def add(owner: str, references: Sequence[Reference], path: tuple[tuple[str, int], ...]) -> None:
+        nonlocal size, followed
+        followed += len(references)
+        if followed > REFERENCES_MAX:
+            raise errors.invalid_schema(
+                f"Invalid schema: it and the schemas it refers to have more than {REFERENCES_MAX} references"
+            )
         for each in references:
             name = qualify_reference(owner, each.subject)
             place = (name, each.version)

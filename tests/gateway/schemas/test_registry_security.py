@@ -78,3 +78,61 @@ def test_subjects_obey_the_acls_of_their_topic(broker: Broker) -> None:
         assert shop.get("/config/orders-value?defaultToGlobal=true").status_code == 200
         assert shop.put("/config", json={"compatibility": "NONE"}).status_code == 403
         assert shop.delete("/subjects/orders-value").json() == [1]
+
+
+def test_a_schema_refers_only_to_subjects_that_its_author_may_see(broker: Broker) -> None:
+    """Otherwise it would tell whether they exist and what they are, and keep them from being deleted."""
+    hidden = {"schema": '{"type":"record","name":"Hidden","fields":[{"name":"code","type":"string"}]}'}
+    using = '{"type":"record","name":"Using","fields":[{"name":"hidden","type":"Hidden"}]}'
+    with as_user(broker, "shop") as shop, as_user(broker, "admin") as admin:
+        admin.post("/subjects/hidden-value/versions", json=hidden).raise_for_status()
+        for subject, version in (
+            ("hidden-value", 1),
+            ("hidden-value", 7),
+            (":.:hidden-value", 1),
+            ("gone", 1),
+        ):
+            body = {
+                "schema": using,
+                "references": [{"name": "Hidden", "subject": subject, "version": version}],
+            }
+            for path in (
+                "/subjects/orders-value/versions",
+                "/subjects/orders-value",
+                "/compatibility/subjects/orders-value/versions",
+                "/compatibility/subjects/orders-value/versions/latest",
+            ):
+                refused = shop.post(path, json=body)
+                assert (refused.status_code, refused.json()["error_code"]) == (403, 40301), path
+        body["references"] = [{"name": "Hidden", "subject": "hidden-value", "version": 1}]
+        theirs = admin.post("/subjects/other-value/versions", json=body).raise_for_status().json()["id"]
+        referring = "/subjects/hidden-value/versions/1/referencedby"
+        assert admin.get(referring).json() == [theirs]
+
+
+def test_who_refers_to_a_schema_is_shown_to_those_who_may_see_it(broker: Broker) -> None:
+    with as_user(broker, "shop") as shop, as_user(broker, "admin") as admin:
+        common = {"schema": '{"type":"enum","name":"Common","symbols":["A"]}'}
+        version = shop.post("/subjects/orders-key/versions", json=common)
+        assert version.status_code == 200, version.text
+        body = {
+            "schema": '{"type":"record","name":"Uses","fields":[{"name":"a","type":"Common"}]}',
+            "references": [{"name": "Common", "subject": "orders-key", "version": 1}],
+        }
+        theirs = admin.post("/subjects/unseen-value/versions", json=body).raise_for_status().json()["id"]
+        referring = "/subjects/orders-key/versions/1/referencedby"
+        assert admin.get(referring).json() == [theirs]
+        assert shop.get(referring).json() == []
+
+
+def test_contexts_are_shown_to_those_who_may_see_a_subject_of_them(broker: Broker) -> None:
+    with (
+        as_user(broker, "shop") as shop,
+        as_user(broker, "guest") as guest,
+        as_user(broker, "admin") as admin,
+    ):
+        for subject in (":.merger:plan-value", ":.eu:orders-key"):
+            admin.post(f"/subjects/{subject}/versions", json=SCHEMA).raise_for_status()
+        assert {".", ".eu", ".merger"} <= set(admin.get("/contexts").json())
+        assert shop.get("/contexts").json() == [".", ".eu"]
+        assert guest.get("/contexts").json() == ["."]

@@ -10,7 +10,7 @@ from typing import Final
 from penstock.base.errors import KafkaError
 from penstock.base.promise import Promise
 from penstock.base.settings import LogSettings
-from penstock.base.steps import RunningSteps, Steps
+from penstock.base.steps import RunningSteps, Steps, next_tick
 from penstock.gateway.schemas.schema_registry import SchemaRegistry
 from penstock.records import HEADER_BYTES, RecordBatch
 from penstock.records.batch import ATTRIBUTES_AT
@@ -92,7 +92,7 @@ class TopicSchemaCheck:
 
         def refresh() -> Steps[RecordCheck]:
             view = yield from self._registry().latest()
-            return self._know(view)
+            return (yield from self._know(view))
 
         def failed(error: Exception) -> None:
             if not isinstance(error, KafkaError):
@@ -102,24 +102,26 @@ class TopicSchemaCheck:
         RunningSteps(refresh(), promise.resolve, failed)
         return promise
 
-    def _know(self, view: RegistryView) -> RecordCheckNow:
-        key = self._part(view, "key") if self._checks_key else None
-        value = self._part(view, "value") if self._checks_value else None
+    def _know(self, view: RegistryView) -> Steps[RecordCheckNow]:
+        key = (yield from self._part(view, "key")) if self._checks_key else None
+        value = (yield from self._part(view, "value")) if self._checks_value else None
         self._now = RecordCheckNow(key, value)
         self._keys = frozenset() if key is None else frozenset(map(write_frame, key.ids))
         self._values = frozenset() if value is None else frozenset(map(write_frame, value.ids))
         return self._now
 
-    def _part(self, view: RegistryView, what: str) -> PartCheck:
-        subject = f"{self._topic}-{what}"
+    def _part(self, view: RegistryView, what: str) -> Steps[PartCheck]:
+        registry, subject = self._registry(), f"{self._topic}-{what}"
         versions = view.versions(subject)
         schemas: dict[int, ResolvedSchema] | None = {} if self.is_full else None
         known = []
         for each in versions:
             if schemas is not None:
                 try:
-                    schemas[each.id] = self._registry().resolve(view, subject, each.schema)
+                    schemas[each.id] = registry.resolve(view, subject, each.schema)
                 except RegistryError:
                     continue  # its references are gone: nothing decodes by it
+                if each.schema.references:
+                    yield next_tick(registry.world)
             known.append((each.id, each.schema.guid))
         return part_check(what, self._topic, known, schemas)

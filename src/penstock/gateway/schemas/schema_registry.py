@@ -22,6 +22,7 @@ from penstock.gateway.peer_rpc.client import peer_rpc_of
 from penstock.gateway.peer_rpc.messages import ChangeSchemas, SchemasChanged
 from penstock.gateway.peer_rpc.retry import retry_while_moving
 from penstock.gateway.peer_rpc.routed_partition import RoutedPartition, find_partition
+from penstock.gateway.schemas.compared import Compared
 from penstock.gateway.schemas.schema_work import SchemaWork
 from penstock.gateway.schemas.schemas_topic import SchemasTopic
 from penstock.gateway.shared.new_records import append
@@ -55,7 +56,7 @@ class SchemaRegistry:
     """A `Part` of the gateway."""
 
     def __init__(self, context: Context) -> None:
-        self._context = context
+        self._context, self.world = context, context.world
         self._topic = SchemasTopic(context)
         self.work = SchemaWork(context)
         self._is_changing = False
@@ -98,7 +99,7 @@ class SchemaRegistry:
         found = None if text is None else _same_text(versions, schema, text)
         if found is not None:
             return found
-        candidates, those = self._candidates(view, versions, schema.type)
+        candidates, those = yield from Compared(self._context, view).candidates(versions, schema.type)
         prepared = yield from self.work.prepare(
             resolved, is_new=False, is_normalized=is_normalized, candidates=candidates
         )
@@ -115,31 +116,16 @@ class SchemaRegistry:
     ) -> Steps[list[str]]:
         """Why a schema is not compatible with these versions, by the level of the subject."""
         level = view.config_in_scope(subject)["compatibilityLevel"]
+        resolved = self.resolve(view, subject, schema)
+        previous = yield from Compared(self._context, view).previous(() if level == NONE else versions)
         prepared = yield from self.work.prepare(
-            self.resolve(view, subject, schema),
+            resolved,
             is_new=True,
             is_normalized=is_normalized,
             level=level,
-            previous=() if level == NONE else self._resolved(view, versions),
+            previous=previous,
         )
         return prepared.messages
-
-    def _candidates(
-        self, view: RegistryView, versions: list[Version], kind: str
-    ) -> tuple[list[ResolvedSchema], list[Version]]:
-        """Versions that may be the same schema, resolved; those whose references are gone are not."""
-        found, those = [], []
-        for each in versions:
-            if each.schema.type == kind:
-                try:
-                    found.append(self.resolve(view, each.subject, each.schema))
-                except RegistryError:
-                    continue
-                those.append(each)
-        return found, those
-
-    def _resolved(self, view: RegistryView, versions: list[Version]) -> list[tuple[int, ResolvedSchema]]:
-        return [(each.version, self.resolve(view, each.subject, each.schema)) for each in versions]
 
     # -- changes ---------------------------------------------------------------------------------------
 
@@ -247,16 +233,17 @@ class SchemaRegistry:
             raise invalid_schema("Empty schema")
         every = list(reversed(view.versions(subject, deleted=True)))
         every.sort(key=lambda each: each.is_deleted)
-        candidates, those = self._candidates(view, every, change.schema.type)
+        compared = Compared(self._context, view)
+        candidates, those = yield from compared.candidates(every, change.schema.type)
         level = NONE if decisions.is_import(change) else config["compatibilityLevel"]
-        previous = list(previous_of(level, live))
+        previous = yield from compared.previous(previous_of(level, live))
         prepared = yield from self.work.prepare(
             resolved,
             is_new=not decisions.is_import(change),
             is_normalized=is_normalized,
             candidates=candidates,
             level=level,
-            previous=self._resolved(view, previous),
+            previous=previous,
         )
         schema = msgspec.structs.replace(change.schema, text=prepared.text)
         equal = None if prepared.equal is None else those[prepared.equal]

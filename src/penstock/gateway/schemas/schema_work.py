@@ -4,7 +4,7 @@ Serializers register or look up the same few schemas whenever a client starts: t
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
@@ -22,7 +22,8 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 WAITING_MAX: Final = 64
-"""Calls that wait for the helper process, beyond which requests are refused."""
+WAITING_CHARACTERS_MAX: Final = 32 * 1024 * 1024
+"""Calls that wait for the helper process and the size of their texts, beyond which requests are refused."""
 
 KNOWN_MAX: Final = 1000
 KNOWN_CHARACTERS_MAX: Final = 4 * 1024 * 1024
@@ -33,6 +34,7 @@ class SchemaWork:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._waiting = 0
+        self._waiting_characters = 0
         self._canonical: dict[tuple[ResolvedSchema, bool], str] = {}
         """By schema and whether it is normalized; the oldest is dropped first."""
         self._serialized: dict[ResolvedSchema, str] = {}
@@ -61,7 +63,8 @@ class SchemaWork:
                 candidates=tuple(candidates),
                 level=level,
                 previous=tuple(previous),
-            )
+            ),
+            _characters((schema, *candidates, *(each for _, each in previous))),
         )
         self._keep(schema, len(prepared.text))
         self._canonical[schema, is_normalized] = prepared.text
@@ -70,7 +73,7 @@ class SchemaWork:
     def serialized(self, schema: ResolvedSchema) -> Steps[str]:
         known = self._serialized.get(schema)
         if known is None:
-            known = yield self._call(partial(serialized, schema))
+            known = yield self._call(partial(serialized, schema), _characters((schema,)))
             self._keep(schema, len(known))
             self._serialized[schema] = known
         return known
@@ -84,17 +87,20 @@ class SchemaWork:
             self._characters = 0
         self._characters += size
 
-    def _call(self, work: Callable[[], T]) -> Promise[T]:
+    def _call(self, work: Callable[[], T], characters: int) -> Promise[T]:
         promise: Promise[T] = Promise()
-        if self._waiting >= WAITING_MAX:
+        is_full = self._waiting_characters + characters > WAITING_CHARACTERS_MAX
+        if self._waiting and (is_full or self._waiting >= WAITING_MAX):
             promise.fail(
                 RegistryError(42901, f"{self._waiting} schemas wait to be parsed on this node. Retry later.")
             )
             return promise
         self._waiting += 1
+        self._waiting_characters += characters
 
         def done(result: T | None, error: Exception | None) -> None:
             self._waiting -= 1
+            self._waiting_characters -= characters
             if error is None:
                 promise.resolve(result)  # type: ignore[arg-type]  # it is not None
             elif isinstance(error, KafkaError) and isinstance(error, RegistryError):
@@ -111,3 +117,9 @@ class SchemaWork:
 
         self._context.world.in_helper(work, done, SCHEMAS)
         return promise
+
+
+def _characters(schemas: Iterable[ResolvedSchema]) -> int:
+    """The size of the texts of a call; each is sent once."""
+    texts = {text for each in schemas for text in (each.text, *(text for _, text in each.references))}
+    return sum(map(len, texts))

@@ -4,19 +4,22 @@ Parameters of the query are texts here: clients send `true` and `True`, and numb
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
+from penstock.base.steps import Steps
 from penstock.gateway.http.protocol.messages import JSON, Dialect, HttpError, Query, Request, Response, Routes
 from penstock.gateway.peer_rpc.messages import SchemasChanged
-from penstock.gateway.shared.access import TOPIC, Need
+from penstock.gateway.shared.access import TOPIC, Need, allow
 from penstock.handlers.support.context import Context
+from penstock.handlers.support.ticks import chosen_in_ticks
 from penstock.metadata.acls import Operation
+from penstock.registry.decisions import REFERENCED_MAX
 from penstock.registry.errors import invalid_version
 from penstock.registry.names import DEFAULT_CONTEXT, parse_context, parse_subject
 from penstock.registry.schema import AVRO, Reference, Schema, json_text
-from penstock.registry.view import LATEST, RegistryView, Version
+from penstock.registry.view import LATEST, RegistryView, Version, qualify_reference
 
 MEDIA_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 _MEDIA_TYPES: Final = (
@@ -31,13 +34,13 @@ _ERROR_CODES: Final = {401: 40101, 403: 40301, 429: 42901, 500: 50001, 503: 5000
 
 T = TypeVar("T")
 
-_encode = msgspec.json.Encoder().encode
+encode = msgspec.json.Encoder().encode
 
 
 def _error_response(error: HttpError) -> Response:
     code = error.more.get("error_code") or _ERROR_CODES.get(error.status, error.status)
     return Response(
-        error.status, _encode({"error_code": code, "message": str(error)}), MEDIA_TYPE, headers=error.headers
+        error.status, encode({"error_code": code, "message": str(error)}), MEDIA_TYPE, headers=error.headers
     )
 
 
@@ -53,7 +56,7 @@ def parameters(*names: str) -> Sequence[Query]:
 
 
 def answer(value: Any) -> Response:
-    return Response(200, _encode(value), MEDIA_TYPE)
+    return Response(200, encode(value), MEDIA_TYPE)
 
 
 def changed(reply: SchemasChanged) -> Response:
@@ -68,7 +71,7 @@ class SchemaRequest(msgspec.Struct):
 
     schema: str | None = None
     schemaType: str | None = None  # noqa: N815  # the field's name
-    references: list[Reference] | None = None
+    references: Annotated[list[Reference], msgspec.Meta(max_length=REFERENCED_MAX)] | None = None
     metadata: Any = None
     ruleSet: Any = None  # noqa: N815
     id: int | None = None
@@ -158,9 +161,24 @@ def on_subject(operation: Operation) -> Need:
     return Need(operation, TOPIC, "subject", named=topic_of)
 
 
+def check_references(context: Context, request: Request) -> None:
+    """Raise unless the client may see the subjects that its schema refers to: a schema tells about them, and keeps
+    them from being deleted."""
+    if context.authorizer is None:
+        return
+    subject, asked = subject_in(request), request.body.references or ()
+    for each in dict.fromkeys(qualify_reference(subject, each.subject) for each in asked):
+        allow(context, request.session, Operation.DESCRIBE, TOPIC, topic_of(each))
+
+
 def is_shown(context: Context, request: Request, subject: str) -> bool:
     """Whether a list shows a subject to the client."""
     return context.permits(request.session, Operation.DESCRIBE, TOPIC, topic_of(subject))
+
+
+def shown(context: Context, request: Request, subjects: Iterable[str]) -> Steps[list[str]]:
+    """The subjects that a list shows to the client."""
+    return chosen_in_ticks(context.world, subjects, lambda each: is_shown(context, request, each))
 
 
 def may_see_id(context: Context, request: Request, view: RegistryView, name: str, schema_id: int) -> bool:

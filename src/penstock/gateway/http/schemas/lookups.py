@@ -3,15 +3,18 @@
 A schema that is found by its id never changes: it is answered at once, if the view is not older than a second.
 """
 
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 from penstock import __version__
-from penstock.base.steps import Steps
-from penstock.gateway.http.protocol.messages import Request, Response
+from penstock.base.steps import Steps, next_tick
+from penstock.base.world import World
+from penstock.gateway.http.protocol.messages import Answer, Out, Request, Response, Stream
 from penstock.gateway.http.schemas.dialect import (
     MEDIA_TYPE,
     answer,
     context_in,
+    encode,
     flag,
     is_shown,
     may_see_id,
@@ -19,6 +22,7 @@ from penstock.gateway.http.schemas.dialect import (
     parameters,
     routes,
     schema_fields,
+    shown,
     subject_asked,
     takes_more,
     version_shown,
@@ -26,11 +30,14 @@ from penstock.gateway.http.schemas.dialect import (
 from penstock.gateway.http.schemas.subjects import LISTED
 from penstock.gateway.shared.access import ANY_USER
 from penstock.registry.errors import RegistryError, schema_not_found
-from penstock.registry.names import DEFAULT_CONTEXT, WILDCARD
+from penstock.registry.names import DEFAULT_CONTEXT, WILDCARD, context_of
 from penstock.registry.schema import PROTOBUF, TYPES, Schema
-from penstock.registry.view import RegistryView
+from penstock.registry.view import RegistryView, Version
 
 ROUTES = routes()
+
+PORTION_BYTES: Final = 1 << 18
+"""Of a list of schemas that are sent at once."""
 
 _OF_ID = parameters(
     "subject", "format", "referenceFormat", "findTags", "fetchMaxId", "deleted", "offset", "limit"
@@ -47,11 +54,14 @@ def _types(_gateway: Any, _request: Request) -> Response:
     return answer(TYPES)
 
 
-@ROUTES.add("GET", "/contexts", "The names of contexts.", query=parameters("offset", "limit"), rule=ANY_USER)
+@ROUTES.add("GET", "/contexts", "The names of contexts.", query=parameters("offset", "limit"), rule=LISTED)
 def _contexts(gateway: Any, request: Request) -> Steps[Response]:
     view: RegistryView = yield from gateway.schemas.latest()
-    others = sorted(each for each in view.contexts if each != DEFAULT_CONTEXT)
-    return answer(page(request, [DEFAULT_CONTEXT, *others]))
+    others = set(view.contexts)
+    if gateway.context.authorizer is not None:
+        seen = yield from shown(gateway.context, request, list(view.subjects))
+        others = set(map(context_of, seen))
+    return answer(page(request, [DEFAULT_CONTEXT, *sorted(others - {DEFAULT_CONTEXT})]))
 
 
 @ROUTES.add("GET", "/v1/metadata/id", "The cluster's id.", rule=ANY_USER)
@@ -71,18 +81,32 @@ def _server_version(_gateway: Any, _request: Request) -> Response:
     query=parameters("subjectPrefix", "aliases", "deleted", "latestOnly", "ruleType", "offset", "limit"),
     rule=LISTED,
 )
-def _schemas(gateway: Any, request: Request) -> Steps[Response]:
+def _schemas(gateway: Any, request: Request) -> Steps[Answer]:
     view: RegistryView = yield from gateway.schemas.latest()
     deleted, latest = flag(request, "deleted"), flag(request, "latestOnly")
     context = context_in(request)
     prefix = request.query.get("subjectPrefix")
     if prefix is None:
         prefix = WILDCARD if context == DEFAULT_CONTEXT else f":{context}:"
-    found = []
-    for subject in view.list_subjects(prefix, deleted=deleted):
-        if is_shown(gateway.context, request, subject):
-            found += view.versions(subject, deleted=deleted)[-1 if latest else 0 :]
-    return answer([version_shown(request, each) for each in page(request, found)])
+    found: list[Version] = []
+    for subject in (yield from shown(gateway.context, request, view.list_subjects(prefix, deleted=deleted))):
+        found += view.versions(subject, deleted=deleted)[-1 if latest else 0 :]
+    return Stream(partial(_rows, gateway.context.world, request, page(request, found)), MEDIA_TYPE)
+
+
+def _rows(world: World, request: Request, versions: list[Version], out: Out) -> Steps[None]:
+    """The list in portions: all schemas together may be larger than the node's memory."""
+    portion = bytearray(b"[")
+    for number, each in enumerate(versions):
+        if number:
+            portion += b","
+        portion += encode(version_shown(request, each))
+        if len(portion) >= PORTION_BYTES:
+            out.write(bytes(portion))
+            portion.clear()
+            yield out.ready()
+            yield next_tick(world)
+    out.write(bytes(portion + b"]"))
 
 
 # -- by id -----------------------------------------------------------------------------------------------

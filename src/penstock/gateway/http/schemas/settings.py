@@ -9,6 +9,7 @@ from penstock.gateway.http.schemas.dialect import (
     SchemaRequest,
     answer,
     changed,
+    check_references,
     context_in,
     flag,
     on_subject,
@@ -61,6 +62,7 @@ def _scope(request: Request) -> str | None:
 def _check(
     gateway: Any, request: Request, versions: Sequence[Version], view: RegistryView
 ) -> Steps[Response]:
+    check_references(gateway.context, request)
     messages = yield from gateway.schemas.check(
         view,
         subject_in(request),

@@ -10,6 +10,7 @@ from penstock.gateway.http.schemas.dialect import (
     SchemaRequest,
     answer,
     changed,
+    check_references,
     context_in,
     flag,
     is_shown,
@@ -17,6 +18,7 @@ from penstock.gateway.http.schemas.dialect import (
     page,
     parameters,
     routes,
+    shown,
     subject_in,
     takes_more,
     version_in,
@@ -54,7 +56,7 @@ def _subjects(gateway: Any, request: Request) -> Steps[Response]:
     found = view.list_subjects(
         prefix, deleted=flag(request, "deleted"), deleted_only=flag(request, "deletedOnly")
     )
-    return answer(page(request, (each for each in found if is_shown(gateway.context, request, each))))
+    return answer(page(request, (yield from shown(gateway.context, request, found))))
 
 
 @ROUTES.add(
@@ -68,6 +70,7 @@ def _subjects(gateway: Any, request: Request) -> Steps[Response]:
 )
 def _look_up(gateway: Any, request: Request) -> Steps[Response]:
     subject = subject_in(request)
+    check_references(gateway.context, request)
     view: RegistryView = yield from gateway.schemas.latest()
     deleted = flag(request, "deleted") or flag(request, "lookupDeletedSchema")
     if not view.has_subject(subject, deleted=True):
@@ -124,6 +127,7 @@ def _versions(gateway: Any, request: Request) -> Steps[Response]:
 )
 def _register(gateway: Any, request: Request) -> Steps[Response]:
     body: SchemaRequest = request.body
+    check_references(gateway.context, request)
     change = Register(
         subject_in(request),
         body.value,
@@ -182,7 +186,8 @@ def _schema(gateway: Any, request: Request) -> Steps[Response]:
 def _referenced_by(gateway: Any, request: Request) -> Steps[Response]:
     view, version = yield from _found(gateway, request)
     referring = view.referring(version.subject, version.version, deleted=flag(request, "deleted"))
-    return answer(page(request, dict.fromkeys(each.id for each in referring)))
+    seen = (each.id for each in referring if is_shown(gateway.context, request, each.subject))
+    return answer(page(request, dict.fromkeys(seen)))
 
 
 @ROUTES.add(
