@@ -119,17 +119,9 @@ class TokenEndpoint:
         return reply
 
     def _opener(self) -> "OpenerDirector":
-        from urllib.request import HTTPRedirectHandler, HTTPSHandler, build_opener  # noqa: PLC0415
+        from .plain_opener import plain_opener  # noqa: PLC0415  # few clients have tokens
 
-        class NoRedirect(HTTPRedirectHandler):
-            def redirect_request(self, *_: object) -> None:
-                return None
-
-        if self._tls is None:
-            return build_opener(NoRedirect)
-        from .tls import client_context  # noqa: PLC0415  (loads OpenSSL)
-
-        return build_opener(NoRedirect, HTTPSHandler(context=client_context(self._tls)))
+        return plain_opener(self._tls)
 
     def _unreachable(self, error: Exception) -> Exception:
         reason = getattr(error, "reason", error)

@@ -9,6 +9,7 @@ returns wrong rows for the next one. Options limit what is read; a schema limits
 """
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -21,8 +22,12 @@ from pyspark.sql.types import StructType
 
 from penstock.base.errors import KafkaError
 from penstock.spark.errors import BadOption
-from penstock.spark.reading.options import for_batch, for_stream, read_options
+from penstock.spark.reading.option_names import has_formats
+from penstock.spark.reading.options import Subscription, for_batch, for_stream, read_options
 from penstock.spark.schema import default_schema, wanted_columns
+
+if TYPE_CHECKING:
+    from penstock.spark.reading.typed_rows import TypedRows, TypedSource
 
 NAME = "penstock"
 PATH = "path"
@@ -41,6 +46,8 @@ _NO_TABLE = (
 class DefaultSource(DataSource):
     """Topics of Penstock or Apache Kafka, as rows; or with `path`, segment files without a broker."""
 
+    _pinned: "TypedSource | None" = None
+
     @classmethod
     def name(cls) -> str:
         return NAME
@@ -51,19 +58,26 @@ class DefaultSource(DataSource):
         if PATH in self.options:
             from penstock.spark.reading.scan import read_scan_options  # noqa: PLC0415  # a cluster's executors may never need it
 
-            read_scan_options(self.options)
-            return default_schema(with_headers=self.options.get("includeHeaders", "").lower() == "true")
-        return default_schema(with_headers=read_options(self.options).with_headers)
+            wanted = read_scan_options(self.options).subscription
+            plain = default_schema(with_headers=self.options.get("includeHeaders", "").lower() == "true")
+        else:
+            found = read_options(self.options)
+            wanted, plain = found.subscription, default_schema(with_headers=found.with_headers)
+        typed = self._typed(wanted)
+        return plain if typed is None else typed.schema(plain)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         _check_place(self.options)
         if PATH in self.options:
-            from penstock.spark.reading.scan import scan_reader  # noqa: PLC0415
+            from penstock.spark.reading.scan import read_scan_options, scan_reader  # noqa: PLC0415
 
-            return scan_reader(schema, self.options)
+            wanted = read_scan_options(self.options).subscription
+            return scan_reader(schema, self.options, self._rows(schema, wanted))
         from penstock.spark.reading.batch import BatchReader  # noqa: PLC0415
 
-        return BatchReader(wanted_columns(schema), for_batch(read_options(self.options)))
+        options = for_batch(read_options(self.options))
+        rows = self._rows(schema, options.subscription)
+        return BatchReader(wanted_columns(schema) if rows is None else rows.columns, options, rows)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """Never raises: PySpark loses exceptions at the creation of a stream's reader."""
@@ -75,11 +89,31 @@ class DefaultSource(DataSource):
                 raise BadOption(
                     "option path is for spark.read: a stream reads topics from a broker, with subscribe"
                 )
-            return StreamReader(wanted_columns(schema), for_stream(read_options(self.options)))
+            options = for_stream(read_options(self.options))
+            rows = self._rows(schema, options.subscription)
+            return StreamReader(wanted_columns(schema) if rows is None else rows.columns, options, rows)
         except KafkaError as error:
             from penstock.spark.reading.refused import RefusedStream  # noqa: PLC0415
 
             return RefusedStream(error)
+
+    def _typed(self, wanted: Subscription | None) -> "TypedSource | None":
+        """The schemas of keys and values. Spark pickles this source after `schema()`, so they stay as they are."""
+        if self._pinned is None and has_formats(self.options):
+            from penstock.spark.reading.typed_rows import pin, read_typed_options  # noqa: PLC0415  # imports decoders
+
+            topics = () if wanted is None else wanted.topics or {each.topic for each in wanted.partitions}
+            options = read_typed_options(self.options, sorted(topics))
+            self._pinned = None if options is None else pin(options)
+        return self._pinned
+
+    def _rows(self, schema: StructType, wanted: Subscription | None) -> "TypedRows | None":
+        typed = self._typed(wanted)
+        if typed is None:
+            return None
+        from penstock.spark.reading.typed_rows import TypedRows  # noqa: PLC0415
+
+        return TypedRows(typed, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         _check_place(self.options)

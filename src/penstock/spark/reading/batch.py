@@ -1,6 +1,7 @@
 """A batch read: from the starting to the ending offsets, resolved when it is planned."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -18,10 +19,16 @@ from penstock.spark.reading.options import START_EARLIEST, STOP_LATEST, LimitKin
 from penstock.spark.reading.plan import OffsetRange, RangeTask, plan
 from penstock.spark.worker import settle
 
+if TYPE_CHECKING:
+    from penstock.spark.reading.typed_rows import TypedRows
+
 
 class BatchReader(DataSourceReader):
-    def __init__(self, columns: Sequence[str], options: SourceOptions) -> None:
+    def __init__(
+        self, columns: Sequence[str], options: SourceOptions, typed: "TypedRows | None" = None
+    ) -> None:
         self._columns = columns
+        self._typed = typed
         self._options = options
 
     def partitions(self) -> list[InputPartition]:
@@ -29,15 +36,19 @@ class BatchReader(DataSourceReader):
         return list(plan_batch(self._options))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_rows(partition, self._columns, self._options)
+        return read_rows(partition, self._columns, self._options, self._typed)
 
 
 def read_rows(
-    partition: InputPartition, columns: Sequence[str], options: SourceOptions
+    partition: InputPartition,
+    columns: Sequence[str],
+    options: SourceOptions,
+    typed: "TypedRows | None" = None,
 ) -> Iterator[pa.RecordBatch]:
     settle()
     if isinstance(partition, RangeTask):
-        return read_task(partition, columns, options)
+        batches = read_task(partition, columns, options)
+        return batches if typed is None else typed.of(batches)
     return iter(())  # Spark's placeholder for a plan without tasks
 
 

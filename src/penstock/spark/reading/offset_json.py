@@ -20,6 +20,9 @@ OffsetsJson = dict[str, dict[str, int]]
 START_KEY: Final = "@start"
 """The start of a stream's first batch, in its end. No topic can have this name."""
 
+SCHEMAS_KEY: Final = "@schemas"
+"""The versions of subjects that a stream is pinned to."""
+
 _PARTITION_MAX = 2**31 - 1
 _EXAMPLE_OFFSETS = '{"orders": {"0": 12, "1": -2}}'
 _EXAMPLE_TIMES = '{"orders": {"0": 1718000000000}}'

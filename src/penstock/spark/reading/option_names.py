@@ -8,9 +8,11 @@ of security are read by `spark/options.py`; the others are of three kinds:
     refused    errors in Spark's source too, because the query decides: auto.offset.reset, ...
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from penstock.spark.options import KnownOptions
+from penstock.spark.registry_options import REGISTRY_NAMES
 
 LIMITS: Final = """
 startingOffsets startingOffsetsByTimestamp startingTimestamp startingOffsetsByTimestampStrategy
@@ -18,13 +20,24 @@ endingOffsets endingOffsetsByTimestamp endingTimestamp
 """
 """Options for the start and the end of a range."""
 
+TYPED_NAMES: Final = (
+    *(
+        f"{side}.{name}"
+        for side in ("key", "value")
+        for name in ("format", "schema", "subject", "schema.version", "message")
+    ),
+    "on.corrupt",
+    *REGISTRY_NAMES,
+)
+"""Options of typed columns."""
+
 _NAMES = f"""
 subscribe subscribePattern assign {LIMITS}
 maxOffsetsPerTrigger minOffsetsPerTrigger maxTriggerDelay minPartitions maxRecordsPerPartition
 failOnDataLoss includeHeaders isolation.level group groupIdPrefix
 kafkaConsumer.pollTimeoutMs fetchOffset.numRetries fetchOffset.retryIntervalMs
 """
-NAMES: Final = {name.lower(): name for name in _NAMES.split()}
+NAMES: Final = {name.lower(): name for name in (*_NAMES.split(), *TYPED_NAMES)}
 """Names as documented, by lower-case name."""
 
 _TAKEN = """
@@ -45,9 +58,16 @@ socket.connection.setup.timeout.max.ms
 """
 _REFUSED = {
     "auto.offset.reset": "use startingOffsets instead",
-    "key.deserializer": "keys are bytes; convert them with DataFrame operations",
-    "value.deserializer": "values are bytes; convert them with DataFrame operations",
+    "key.deserializer": "keys are bytes; use key.format, or convert them with DataFrame operations",
+    "value.deserializer": "values are bytes; use value.format, or convert them with DataFrame operations",
     "enable.auto.commit": "the query commits its position itself",
     "interceptor.classes": "records are read without interceptors",
 }
+
+
+def has_formats(options: Mapping[str, str]) -> bool:
+    """Whether an option of typed columns is given."""
+    return any(name.lower() in TYPED_NAMES for name in options)
+
+
 SOURCE: Final = KnownOptions(NAMES, _TAKEN.split(), _IDLE.split(), _REFUSED, "there is no option")

@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -29,7 +29,7 @@ from penstock.client.offsets import READ_COMMITTED
 from penstock.spark.errors import BadOption
 from penstock.spark.options import INT32_MAX, OptionValues
 from penstock.spark.reading.offsets import check_complete
-from penstock.spark.reading.option_names import LIMITS
+from penstock.spark.reading.option_names import LIMITS, TYPED_NAMES
 from penstock.spark.reading.options import (
     NEWEST,
     OLDEST,
@@ -51,15 +51,21 @@ from penstock.spark.worker import settle
 from penstock.storage.errors import CorruptLog
 from penstock.vfs import RealDisk, Vfs
 
+if TYPE_CHECKING:
+    from penstock.spark.reading.typed_rows import TypedRows
+
 _NAMES: Final = f"""
 path subscribe subscribePattern assign {LIMITS}
 minPartitions maxRecordsPerPartition failOnDataLoss includeHeaders isolation.level kafka.isolation.level
 """
 
 
-def scan_reader(schema: StructType, options: Mapping[str, str]) -> DataSourceReader:
+def scan_reader(
+    schema: StructType, options: Mapping[str, str], typed: "TypedRows | None" = None
+) -> DataSourceReader:
     """The reader for the option `path`."""
-    return ScanReader(wanted_columns(schema), read_scan_options(options))
+    columns = wanted_columns(schema) if typed is None else typed.columns
+    return ScanReader(columns, read_scan_options(options), typed=typed)
 
 
 # -- options ----------------------------------------------------------------------------------------------
@@ -80,7 +86,7 @@ class ScanOptions:
 
 
 def read_scan_options(options: Mapping[str, str]) -> ScanOptions:
-    known = {name.lower() for name in _NAMES.split()}
+    known = {name.lower() for name in (*_NAMES.split(), *TYPED_NAMES)}
     for name in options:
         if name.lower() not in known:
             raise BadOption(f"option {name} does not apply with path, which reads files without a broker")
@@ -114,8 +120,15 @@ class ScanTask(InputPartition):
 
 
 class ScanReader(DataSourceReader):
-    def __init__(self, columns: Sequence[str], options: ScanOptions, vfs: Vfs | None = None) -> None:
+    def __init__(
+        self,
+        columns: Sequence[str],
+        options: ScanOptions,
+        vfs: Vfs | None = None,
+        typed: "TypedRows | None" = None,
+    ) -> None:
         self.columns = columns
+        self.typed = typed
         self.options = options
         self.vfs = RealDisk() if vfs is None else vfs
 
@@ -127,9 +140,10 @@ class ScanReader(DataSourceReader):
         settle()
         if not isinstance(partition, ScanTask):
             return iter(())  # Spark's placeholder for a plan without tasks
-        return read_range(
+        batches = read_range(
             self.vfs, partition.span, self.columns, fails_on_data_loss=self.options.fails_on_data_loss
         )
+        return batches if self.typed is None else self.typed.of(batches)
 
 
 # -- plan -------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ would not be enough: Spark calls it when the next batch starts, so never for the
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -35,10 +35,11 @@ from pyspark.sql.streaming.datasource import (
 from penstock.base.ids import Offset, TopicPartition
 from penstock.client.cluster import Cluster
 from penstock.client.errors import ClientError
+from penstock.spark.errors import BadOption
 from penstock.spark.reading.batch import read_rows, within
 from penstock.spark.reading.fetch import report_loss
 from penstock.spark.reading.group import Position, group_of
-from penstock.spark.reading.offset_json import START_KEY, offsets_of, write_offsets
+from penstock.spark.reading.offset_json import SCHEMAS_KEY, START_KEY, offsets_of, write_offsets
 from penstock.spark.reading.offsets import (
     SubscribedPartitions,
     earliest_offsets,
@@ -51,6 +52,9 @@ from penstock.spark.reading.options import START_LATEST, LimitKind, SourceOption
 from penstock.spark.reading.plan import OffsetRange, plan
 from penstock.spark.reading.rate import delays, share
 from penstock.spark.reading.tail import Tail
+
+if TYPE_CHECKING:
+    from penstock.spark.reading.typed_rows import TypedRows
 
 Offsets = dict[TopicPartition, Offset]
 
@@ -65,9 +69,17 @@ LIST_WAIT_MS: Final = 5_000
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, columns: Sequence[str], options: SourceOptions) -> None:
+    def __init__(
+        self,
+        columns: Sequence[str],
+        options: SourceOptions,
+        typed: "TypedRows | None" = None,
+    ) -> None:
         """Opens no connection: executors create readers too."""
         self._columns = columns
+        self._typed = typed
+        self._pins = {} if typed is None or not typed.pins else {SCHEMAS_KEY: typed.pins}
+        """Part of every offset: a restart compares them."""
         self._options = options
         self._opened: Cluster | None = None
         self._tail: Tail | None = None
@@ -86,7 +98,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Spark calls this twice for a first batch, so the result is kept."""
         if self._initial is None:
             self._initial = self._starts()
-        return dict(write_offsets(self._initial))
+        return {**self._pins, **write_offsets(self._initial)}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Spark accepts one limit from a Python source: the maximum. latestOffset applies the minimum."""
@@ -100,6 +112,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._targets = self._ends()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        self._check_pins(start)
         begin = offsets_of(_without_start(start), "the start of a batch")
         is_first = self._latest is None and START_KEY not in start and begin == self._initial
         self._commit(begin)
@@ -112,14 +125,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = begin if latest == begin else self._limited(begin, latest, limit)
         if is_first:
             # Spark runs a first batch even if it is empty, and the checkpoint needs its start.
-            return {START_KEY: write_offsets(begin), **write_offsets(end)}
-        return start if end == begin else dict(write_offsets(end))
+            return {**self._pins, START_KEY: write_offsets(begin), **write_offsets(end)}
+        return start if end == begin else {**self._pins, **write_offsets(end)}
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """Without a request: Spark calls this as often as latestOffset."""
-        return dict(write_offsets(self._latest)) if self._latest else None
+        return {**self._pins, **write_offsets(self._latest)} if self._latest else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        self._check_pins(end)
         begin = offsets_of(end.get(START_KEY) or _without_start(start), "the start of a batch")
         stop = offsets_of(_without_start(end), "the end of a batch")
         ranges = self._ranges(begin, stop)
@@ -131,7 +145,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_rows(partition, self._columns, self._options)
+        return read_rows(partition, self._columns, self._options, self._typed)
 
     def commit(self, end: dict[str, Any]) -> None:
         self._commit(offsets_of(_without_start(end), "the end of a batch"))
@@ -140,6 +154,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for each in (self._opened, self._tail, self._position):
             if each is not None:
                 each.close()
+
+    def _check_pins(self, offset: dict[str, Any]) -> None:
+        """Raise BadOption if the query was started with other versions of schemas."""
+        for side, was in offset.get(SCHEMAS_KEY, {}).items():
+            now = self._pins.get(SCHEMAS_KEY, {}).get(side)
+            if now != was:
+                raise BadOption(
+                    f"the query was started with version {was.get('version')} of subject {was.get('subject')}, and "
+                    "now has "
+                    f"{'another schema' if now is None else 'version ' + str(now['version'])} for its {side}s: "
+                    f"set the option {side}.schema.version to {was.get('version')}, or begin with a new checkpoint"
+                )
 
     # -- partitions ------------------------------------------------------------------------------------
 
@@ -257,4 +283,4 @@ def _check(
 
 
 def _without_start(parsed: dict[str, Any]) -> dict[str, Any]:
-    return {topic: inner for topic, inner in parsed.items() if topic != START_KEY}
+    return {topic: inner for topic, inner in parsed.items() if topic not in (START_KEY, SCHEMAS_KEY)}
