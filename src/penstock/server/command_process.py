@@ -48,11 +48,21 @@ class _Running:
                 self._process.kill()
 
     def _run(self) -> None:
-        """On the thread."""
+        """On the thread. Whatever happens, the caller is told: it waits."""
+        try:
+            ended = self._result()
+        except OSError as error:  # no room for a file, or for a process
+            ended = Ended(-1, b"", f"its process could not be run: {error.strerror or error}")
+        if ended is not None:
+            with suppress(RuntimeError):  # the loop is closed: the node has stopped
+                self._loop.call_soon_threadsafe(self._report, ended)
+
+    def _result(self) -> Ended | None:
+        """What the command said; None if it was cancelled before it began."""
         with tempfile.TemporaryFile() as complaints:
             with self._guard:
                 if self._is_cancelled:
-                    return
+                    return None
                 self._process = process = _start(self._arguments, complaints)
             timer = threading.Timer(SECONDS_MAX, process.kill)
             timer.start()
@@ -65,9 +75,7 @@ class _Running:
             timer.cancel()
             complaints.seek(0)
             complaint = complaints.read(COMPLAINT_BYTES_MAX).decode("utf-8", "replace")
-        ended = Ended(process.returncode, output, complaint or f"it ended with status {process.returncode}")
-        with suppress(RuntimeError):  # the loop is closed: the node has stopped
-            self._loop.call_soon_threadsafe(self._report, ended)
+        return Ended(process.returncode, output, complaint or f"it ended with status {process.returncode}")
 
     def _report(self, ended: Ended) -> None:
         if not self._is_cancelled:

@@ -1,9 +1,11 @@
 """Runs of the simulator over HTTP."""
 
+import errno
 import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import closing
 from http.client import HTTPConnection
@@ -53,6 +55,23 @@ def test_there_is_one_simulation_at_a_time_and_it_ends_with_its_client(broker: B
         assert int(second.headers["Retry-After"]) > 0
     until(lambda: not simulators())
     until(lambda: ask(broker, "/labs/simulation?seed=2&seconds=1").status == 200)
+
+
+@pytest.mark.parametrize("lacking", ["TemporaryFile", "Popen"])
+def test_a_simulation_that_cannot_start_is_reported(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, lacking: str
+) -> None:
+    """On a full disk, or when no more processes can be started."""
+
+    def fails(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as during:
+        during.setattr(tempfile if lacking == "TemporaryFile" else subprocess, lacking, fails)
+        failed = ask(broker, "/labs/simulation?seed=2&seconds=1")
+    assert failed.status == 500
+    assert b"No space left on device" in failed.data  # type: ignore[attr-defined]
+    assert ask(broker, "/labs/simulation?seed=2&seconds=1").status == 200
 
 
 def simulators() -> list[int]:
