@@ -11,6 +11,9 @@ import httpx
 import pytest
 from tests.gateway.http.rest import client_of, error_of, producer, write
 
+from penstock.gateway.shared import single_record
+from penstock.gateway.shared.fair_queue import FairQueue
+from penstock.gateway.shared.reading import RECORDS_A_SLICE
 from penstock.testing import Broker, Cluster
 
 pytestmark = pytest.mark.xdist_group("http-messages")
@@ -332,3 +335,29 @@ def test_any_node_of_a_cluster_shows_all_partitions() -> None:
                 for each in http.get("/topics/orders/partitions/1/records?offset=10").json()["records"]
             ]
             assert times == [START, START + 1, START + 2]
+
+
+def test_a_large_batch_is_decoded_in_slices_and_once_for_all_its_records(
+    broker: Broker, http: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Decoding a batch of 300,000 records takes a second, in which nobody else would be served."""
+    broker.create_topic("packed", 1)
+    broker.create_topic("unpacked", 1)
+    count = 3000
+    write(broker, "packed", [b"%d" % number for number in range(count)], **{"linger.ms": 2000})
+    batch = http.get("/topics/packed/partitions/0/records/0").json()["batch"]
+    assert batch["records"] == count
+    read, slices = [], []
+    decode, wait = single_record.shown_batches, FairQueue.next
+    monkeypatch.setattr(single_record, "shown_batches", lambda *given: (read.append(1), decode(*given))[1])
+    monkeypatch.setattr(FairQueue, "next", lambda queue: (slices.append(1), wait(queue))[1])
+    last = http.get(f"/topics/packed/partitions/0/records/{count - 1}?decode=text").json()
+    assert last["value"] == str(count - 1)
+    assert len(slices) >= count // RECORDS_A_SLICE - 1
+    read.clear()
+    offsets = [count - 1, *range(0, count, 30), 7]
+    body = {"to": "unpacked", "records": [{"partition": 0, "offset": each} for each in offsets]}
+    assert http.post("/topics/packed/records/copy", json=body).json()["copied"] == len(offsets)
+    assert len(read) == 1
+    copies = http.get("/topics/unpacked/partitions/0/records?decode=text").json()["records"]
+    assert [each["value"] for each in copies] == [str(each) for each in offsets]

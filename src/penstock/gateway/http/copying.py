@@ -5,11 +5,13 @@ and large values need not travel to the client and back. Records are copied in t
 few megabytes; each has its result. A call whose response is lost may have copied some, or all.
 """
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
 from msgspec import Meta, Struct
 
 from penstock.base.errors import ErrorCode, KafkaError
+from penstock.base.ids import Offset
 from penstock.base.steps import Steps
 from penstock.gateway.http.produce import ProduceResult, produce_result
 from penstock.gateway.http.protocol.messages import Answer, Request, Routes, json
@@ -17,10 +19,12 @@ from penstock.gateway.http.protocol.parameters import OFFSET_MAX, PARTITION_MAX,
 from penstock.gateway.idempotency import HEADER
 from penstock.gateway.peer_rpc.routed_partition import find_partition
 from penstock.gateway.shared.access import TOPIC, Need, Rule
+from penstock.gateway.shared.fair_queue import FairQueue
 from penstock.gateway.shared.producer import NewRecord, RecordResult
-from penstock.gateway.shared.single_record import read_record
+from penstock.gateway.shared.single_record import read_records
 from penstock.handlers.support.context import Context
 from penstock.metadata.acls import Operation
+from penstock.records import Record
 
 COPIED_MAX: Final = 1_000
 """Records of one call."""
@@ -78,10 +82,11 @@ def _copy(gateway: Any, request: Request) -> Steps[Answer]:
     at = 0
     while at < len(asked.records):
         portion: list[NewRecord | KafkaError] = []
+        source = _Source(context, gateway.fair_queue, topic.name, asked.records[at : at + PORTION_RECORDS])
         size = 0
         while at < len(asked.records) and size < PORTION_BYTES and len(portion) < PORTION_RECORDS:
             yield gateway.fair_queue.next()
-            new = yield from _read(context, topic.name, asked, asked.records[at])
+            new = yield from _read(source, asked, asked.records[at])
             portion.append(new)
             size += 0 if isinstance(new, KafkaError) else len(new.key or b"") + len(new.value or b"")
             at += 1
@@ -97,13 +102,36 @@ def _copy(gateway: Any, request: Request) -> Steps[Answer]:
     return json(CopyResponse(asked.to, copied, [produce_result(asked.to, each) for each in results]))
 
 
-def _read(
-    context: Context, topic: str, asked: CopyRequest, each: CopiedRecord
-) -> Steps[NewRecord | KafkaError]:
+class _Source:
+    """Reads the records of one portion. Those of one batch, which may be a large one, are read together."""
+
+    def __init__(
+        self, context: Context, fair_queue: FairQueue, topic: str, wanted: Sequence[CopiedRecord]
+    ) -> None:
+        self._context, self._fair_queue, self._topic = context, fair_queue, topic
+        self._offsets: dict[int, set[Offset]] = {}
+        """Of the portion, by partition."""
+        for each in wanted:
+            self._offsets.setdefault(each.partition, set()).add(each.offset)
+        self._found: dict[tuple[int, Offset], Record] = {}
+
+    def read(self, number: int, offset: Offset) -> Steps[Record]:
+        """Raises an error if there is no record at an offset."""
+        known = self._found.get((number, offset))
+        if known is not None:
+            return known
+        partition = find_partition(self._context, self._topic, number)
+        found = yield from read_records(
+            self._context, self._fair_queue, partition, offset, self._offsets[number]
+        )
+        self._found |= {(number, each): one.record for each, one in found.items()}
+        return found[offset].record
+
+
+def _read(source: _Source, asked: CopyRequest, each: CopiedRecord) -> Steps[NewRecord | KafkaError]:
     """A record to write; or why it cannot be copied."""
     try:
-        partition = find_partition(context, topic, each.partition)
-        record = (yield from read_record(context, partition, each.offset)).record
+        record = yield from source.read(each.partition, each.offset)
     except KafkaError as error:
         return error
     for name, _ in record.headers:

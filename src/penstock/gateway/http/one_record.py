@@ -96,7 +96,7 @@ _READ = Rule((Need(Operation.READ, TOPIC, "topic"),))
 def _found(gateway: Any, request: Request) -> Steps[FoundRecord]:
     partition = partition_in(gateway.context, request)
     try:
-        return (yield from read_record(gateway.context, partition, offset_in(request)))
+        return (yield from read_record(gateway.context, gateway.fair_queue, partition, offset_in(request)))
     except NoRecord as error:
         raise HttpError(404, "no_such_record", str(error)) from error
 

@@ -1,5 +1,10 @@
-"""Reads one committed record, whichever broker leads its partition, together with its batch."""
+"""Reads one committed record, whichever broker leads its partition, together with its batch.
 
+The record is found by decoding its batch from the first record on. A batch may have hundreds of thousands, so that is
+done in slices; and who needs several records of a batch gets them from one reading.
+"""
+
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from penstock.base.errors import ErrorCode, KafkaError
@@ -8,6 +13,8 @@ from penstock.base.steps import Steps
 from penstock.client.decoding import shown_batches
 from penstock.gateway.peer_rpc.retry import retry_while_moving
 from penstock.gateway.peer_rpc.routed_partition import RoutedPartition, look_up_bounds
+from penstock.gateway.shared.fair_queue import FairQueue
+from penstock.gateway.shared.reading import RECORDS_A_SLICE
 from penstock.handlers.support.context import Context
 from penstock.records import Record, RecordBatch
 from penstock.wire import AbortedTransaction
@@ -27,8 +34,23 @@ class NoRecord(KafkaError):
         super().__init__(message, ErrorCode.OFFSET_OUT_OF_RANGE)
 
 
-def read_record(context: Context, partition: RoutedPartition, offset: Offset) -> Steps[FoundRecord]:
+def read_record(
+    context: Context, fair_queue: FairQueue, partition: RoutedPartition, offset: Offset
+) -> Steps[FoundRecord]:
     """The record at an offset. Raises `NoRecord` if there is none."""
+    found = yield from read_records(context, fair_queue, partition, offset)
+    return found[offset]
+
+
+def read_records(
+    context: Context,
+    fair_queue: FairQueue,
+    partition: RoutedPartition,
+    offset: Offset,
+    others: Collection[Offset] = (),
+) -> Steps[dict[Offset, FoundRecord]]:
+    """The record at an offset, and those of other offsets that are in its batch. Raises `NoRecord` if there is none at
+    the first."""
     yield from look_up_bounds(context, [partition])
     name, first, visible = partition.name, partition.log_start, partition.last_stable
     if offset < first:
@@ -56,10 +78,30 @@ def read_record(context: Context, partition: RoutedPartition, offset: Offset) ->
         raise NoRecord(f"offset {offset} of {name} is empty: compaction has removed its record")
     if batch.is_control:
         raise NoRecord(f"offset {offset} of {name} has a transaction marker, and no record")
-    records, _ = next(shown_batches(data, offset, aborted))
-    record = next(iter(records), None)
-    if record is not None and record.offset == offset:
-        return FoundRecord(partition.topic, partition.number, record, batch)
-    if record is None and batch.is_transactional and batch.count:
+    records, _ = next(shown_batches(data, batch.base_offset, aborted))
+    wanted = {offset, *(each for each in others if batch.base_offset <= each <= batch.last_offset)}
+    chosen = yield from _chosen(fair_queue, records, wanted)
+    if offset in chosen:
+        return {
+            each: FoundRecord(partition.topic, partition.number, record, batch)
+            for each, record in chosen.items()
+        }
+    if records == [] and batch.is_transactional and batch.count:
         raise NoRecord(f"offset {offset} of {name} is of an aborted transaction")
     raise NoRecord(f"offset {offset} of {name} is empty: compaction has removed its record")
+
+
+def _chosen(
+    fair_queue: FairQueue, records: Iterable[Record], wanted: Collection[Offset]
+) -> Steps[dict[Offset, Record]]:
+    """The records at these offsets."""
+    last = max(wanted)
+    found: dict[Offset, Record] = {}
+    for number, record in enumerate(records, 1):
+        if record.offset in wanted:
+            found[record.offset] = record
+        if record.offset >= last:
+            break
+        if number % RECORDS_A_SLICE == 0:
+            yield fair_queue.next()
+    return found
