@@ -10,6 +10,15 @@ from confluent_kafka.admin import AdminClient
 from tests.gateway.http.rest import client_of, error_of
 from tests.server.test_door_security import ALICE, GUARDED, ROOT
 
+from penstock.base.steps import Steps
+from penstock.base.world import World
+from penstock.coordinator.groups.requests import ListedGroup, ListReply
+from penstock.coordinator.transactions.requests import Listed
+from penstock.gateway.http import events as events_routes
+from penstock.gateway.http import groups as groups_routes
+from penstock.gateway.http import transactions as transactions_routes
+from penstock.gateway.observing.event import Event, Kind, Severity
+from penstock.handlers.support import ticks
 from penstock.testing import Broker, Cluster
 from penstock.testing.security import Security
 
@@ -341,3 +350,60 @@ def test_a_user_made_at_one_broker_logs_in_at_every_broker_at_once() -> None:
                 "bootstrap.servers": broker.bootstrap,
             }
             assert AdminClient(login).list_topics(timeout=20).brokers.keys() == {1, 2, 3}
+
+
+# -- long lists ----------------------------------------------------------------------------------------
+
+
+def test_rights_on_long_lists_are_decided_in_portions(
+    http: httpx.Client, alice: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each decision takes microseconds: all of them at once would hold up other clients."""
+    many = [ListedGroup(f"g{number:04}", "consumer", "Empty", "classic") for number in range(3500)]
+    transactions = {each.group: (1, Listed(each.group, 1, "Ongoing", 0)) for each in many}
+    pauses: list[int] = []
+    tick = ticks.next_tick
+
+    def paused(world: World) -> Any:
+        pauses.append(1)
+        return tick(world)
+
+    monkeypatch.setattr(ticks, "next_tick", paused)
+    monkeypatch.setattr(groups_routes, "list_groups", lambda *_: steps(ListReply(groups=tuple(many))))
+    monkeypatch.setattr(transactions_routes, "list_transactions", lambda *_: steps(transactions))
+    assert alice.get("/groups").json()["groups"] == []
+    assert len(pauses) >= 3
+    assert [each["group"] for each in http.get("/groups?limit=2").json()["groups"]] == ["g0000", "g0001"]
+    pauses.clear()
+    assert alice.get("/transactions").json()["transactions"] == []
+    assert len(pauses) >= 3
+    shown = http.get("/transactions?limit=2&after=g0001").json()["transactions"]
+    assert [each["transactional_id"] for each in shown] == ["g0002", "g0003"]
+
+
+@pytest.mark.parametrize("query", ["limit=1000", "limit=1000&after=c:1"])
+def test_rights_on_events_are_decided_in_portions(
+    http: httpx.Client, monkeypatch: pytest.MonkeyPatch, query: str
+) -> None:
+    made = [Event(each, each, Kind.TOPIC_CREATED, Severity.INFO, f"{each}", topic="t") for each in range(400)]
+    pauses: list[int] = []
+    tick = events_routes.next_tick
+
+    def paused(world: World) -> Any:
+        pauses.append(1)
+        return tick(world)
+
+    def all_of_them(_: Any, *, is_backwards: bool = False) -> Iterator[tuple[str, Event]]:
+        return ((events_routes.CLUSTER, each) for each in (made[::-1] if is_backwards else made))
+
+    monkeypatch.setattr(events_routes, "next_tick", paused)
+    monkeypatch.setattr(events_routes, "_in_order", all_of_them)
+    shown = http.get(f"/cluster/events?{query}").json()["events"]
+    assert [each["text"] for each in shown] == [str(each) for each in range(400)]
+    assert len(pauses) >= 400 // events_routes.EVENTS_A_TICK - 1
+
+
+def steps(value: Any) -> Steps[Any]:
+    """Steps that end at once."""
+    yield from ()
+    return value

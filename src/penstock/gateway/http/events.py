@@ -12,12 +12,11 @@ another, misses none.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from heapq import merge
-from itertools import islice
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from penstock.base.steps import Steps
+from penstock.base.steps import Steps, next_tick
 from penstock.gateway.http.protocol.messages import (
     Answer,
     HttpError,
@@ -43,6 +42,9 @@ LISTED: Final = 100
 
 STREAMED: Final = 100
 """Events that a stream sends before it waits for its client."""
+
+EVENTS_A_TICK: Final = 50
+"""Events that are looked at in a tick: for each of its topics, ACLs decide whether the client sees it."""
 
 PEERS_MS: Final = 3_000
 """How often a stream asks the other brokers."""
@@ -165,8 +167,15 @@ def latest(gateway: Any, viewer: Viewer, limit: int) -> Steps[EventPage]:
     cursor[CLUSTER] = feed.cluster.last_id
     text = str(cursor)
     backwards = {place: events[::-1] for place, events in places.items()}
-    shown = (viewer.shown(place, each) for place, each in _in_order(backwards, is_backwards=True))
-    found = list(islice((each for each in shown if each is not None), limit))
+    found: list[ShownEvent] = []
+    for number, (place, event) in enumerate(_in_order(backwards, is_backwards=True), 1):
+        if len(found) >= limit:
+            break
+        shown = viewer.shown(place, event)
+        if shown is not None:
+            found.append(shown)
+        if number % EVENTS_A_TICK == 0:
+            yield next_tick(gateway.context.world)
     return EventPage([(each, text) for each in reversed(found)], cursor, missing)
 
 
@@ -189,7 +198,9 @@ def after(gateway: Any, viewer: Viewer, cursor: Cursor, limit: int, *, ask: bool
             if place != str(context.node_id):
                 places[place] = [each for each in events if each.id > cursor.get(place, 0)]
     found: list[tuple[ShownEvent, str]] = []
-    for place, event in _in_order(places):
+    for number, (place, event) in enumerate(_in_order(places), 1):
+        if number % EVENTS_A_TICK == 0:
+            yield next_tick(context.world)
         cursor[place] = event.id
         shown = viewer.shown(place, event)
         if shown is not None:

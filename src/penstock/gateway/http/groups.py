@@ -35,6 +35,7 @@ from penstock.gateway.shared.access import CLUSTER, GROUP, TOPIC, Need, Rule
 from penstock.gateway.shared.group_lag import Position, lag_of
 from penstock.handlers.consumer_groups import is_enabled
 from penstock.handlers.support.context import Context
+from penstock.handlers.support.ticks import chosen_in_ticks
 from penstock.metadata.acls import CLUSTER_NAME, Operation
 from penstock.records.structs import CorruptStruct
 
@@ -207,12 +208,14 @@ def _list(gateway: Any, request: Request) -> Steps[Response]:
     reply = yield from list_groups(context, asked)
     check_code(reply.code, "groups cannot be listed. Retry.")
     contains = (request.query["contains"] or "").lower()
-    shown = (
-        each
-        for each in reply.groups
-        if (after is None or each.group > after)
-        and contains in each.group.lower()
-        and (sees_all or context.permits(request.session, Operation.DESCRIBE, GROUP, each.group))
+    shown = yield from chosen_in_ticks(
+        context.world,
+        reply.groups,
+        lambda each: (
+            (after is None or each.group > after)
+            and contains in each.group.lower()
+            and (sees_all or context.permits(request.session, Operation.DESCRIBE, GROUP, each.group))
+        ),
     )
     if request.query["lag"]:
         limit = min(limit, SUMMARIZED_MAX)

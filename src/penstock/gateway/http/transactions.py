@@ -30,6 +30,7 @@ from penstock.gateway.peer_rpc.transaction_coordinators import (
 )
 from penstock.gateway.shared.access import ALTER_CLUSTER, TOPIC, TRANSACTIONAL_ID, Need, Rule
 from penstock.handlers.support.context import Context
+from penstock.handlers.support.ticks import chosen_in_ticks
 from penstock.metadata.acls import Operation
 
 LISTED: Final = 1_000
@@ -178,13 +179,15 @@ def _list(gateway: Any, request: Request) -> Steps[Response]:
         tuple(request.query["state"] or ()), age_ms_min=-1 if age_ms is None else age_ms
     )
     listed = yield from list_transactions(context, wanted)
-    shown = (
-        name
-        for name, (_, each) in listed.items()
-        if (after is None or name > after)
-        # As in Kafka, an id whose transaction has not begun passes the filter by age.
-        and (age_ms is None or each.state not in IDLE)
-        and context.permits(request.session, Operation.DESCRIBE, TRANSACTIONAL_ID, name)
+    shown = yield from chosen_in_ticks(
+        context.world,
+        listed,
+        lambda name: (
+            (after is None or name > after)
+            # As in Kafka, an id whose transaction has not begun passes the filter by age.
+            and (age_ms is None or listed[name][1].state not in IDLE)
+            and context.permits(request.session, Operation.DESCRIBE, TRANSACTIONAL_ID, name)
+        ),
     )
     found = nsmallest(limit + 1, shown)
     rows = [
