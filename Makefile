@@ -43,7 +43,7 @@ check: setup  ## what a reviewer would run
 bench: setup  ## storage, the broker, its other doors, clusters, Spark, each beside its yardstick; PEER=kafka: and beside Apache Kafka and Spark's connector
 	$(BIN)/python -m benchmarks.storage; stored=$$?; $(if $(ROWS),true,$(BIN)/python -m benchmarks.search); searched=$$?; \
 	$(BIN)/python -m benchmarks.broker $(if $(PEER),--peer $(PEER)) $(if $(ROWS),--rows $(ROWS)); served=$$?; \
-	$(if $(ROWS),true,$(BIN)/python -m benchmarks.counting && $(BIN)/python -m benchmarks.doors && $(BIN)/python -m benchmarks.registry); opened=$$?; \
+	$(if $(ROWS),true,$(BIN)/python -m benchmarks.counting && $(BIN)/python -m benchmarks.doors && $(BIN)/python -m benchmarks.registry && $(BIN)/python -m benchmarks.typed); opened=$$?; \
 	$(if $(ROWS),true,$(BIN)/python -m benchmarks.security $(if $(PEER),--peer $(PEER))); secured=$$?; \
 	$(if $(ROWS),true,$(BIN)/python -m benchmarks.cluster $(if $(PEER),--peer $(PEER))); joined=$$?; \
 	$(if $(ROWS),true,$(BIN)/python -m benchmarks.spark $(if $(PEER),--peer kafka-connector)) && exit $$((stored | searched | served | opened | secured | joined))

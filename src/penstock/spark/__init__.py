@@ -10,6 +10,7 @@ which load with the modules that need them.
     source      the data source `penstock`           reading     topics as rows, once or as a stream
     schema      its columns                          writing     rows into topics, exactly once
     options     parsing of options                   archiving   a topic as a table, compared and replayed
+    functions   columns to and from a registry
     executable  which Python Spark runs              pipeline    sources, queries and sinks in one file
     session     a light local session                worker      set-up of a Python worker
     java, home  the Java and SPARK_HOME of it        errors      exceptions

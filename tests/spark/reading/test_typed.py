@@ -6,15 +6,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka.schema_registry import SchemaRegistryClient
-from confluent_kafka.schema_registry.avro import AvroSerializer
-from confluent_kafka.schema_registry.json_schema import JSONSerializer
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from pyspark.sql.datasource import CaseInsensitiveDict
-from pyspark.sql.types import StructType
+from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 from tests.spark.topics import Topics
 
 from penstock.spark.errors import BadOption
+from penstock.spark.functions import from_registry, to_registry
 from penstock.spark.reading.typed_rows import CorruptValue
 from penstock.spark.source import DefaultSource
 from penstock.testing import Broker
@@ -254,3 +255,77 @@ def test_options_are_checked(options: dict[str, str], message: str) -> None:
 def test_a_subject_that_does_not_exist(topics: Topics) -> None:
     with pytest.raises(BadOption, match=r"subject missing-value cannot be read: .* answered 404"):
         read(topics, "missing")
+
+
+def test_the_sink_registers_schemas_and_serializers_read_what_it_wrote(
+    spark: "SparkSession", topics: Topics, registry: SchemaRegistryClient
+) -> None:
+    """And the functions read and write the same bytes."""
+    topics.broker.create_topic("made", 1)
+    frame = spark.sql(
+        "select named_struct('id', id, 'name', concat('n', id), 'tags', map('a', id)) value, "
+        "named_struct('id', id) key from range(3)"
+    )
+    frame.coalesce(1).write.format("penstock").mode("append").options(
+        **{
+            "kafka.bootstrap.servers": topics.broker.bootstrap,
+            "topic": "made",
+            "value.format": "avro",
+            "key.format": "json",
+            "schema.registry.url": topics.broker.registry_url,
+        }
+    ).save()
+    assert registry.get_latest_version("made-value").schema.schema_type == "AVRO"
+    raw = topics.read("made", isolation__level="read_committed")
+    decode, decode_key = AvroDeserializer(registry), JSONDeserializer(None, schema_registry_client=registry)
+    values = [decode(row["value"], SerializationContext("made", MessageField.VALUE)) for row in raw]
+    assert values == [{"id": each, "name": f"n{each}", "tags": {"a": each}} for each in range(3)]
+    keys = [decode_key(row["key"], SerializationContext("made", MessageField.KEY)) for row in raw]
+    assert keys == [{"id": each} for each in range(3)]
+    typed = read(topics, "made", **{"isolation.level": "read_committed", "key.format": "registry"})
+    assert [(row["key"], row["value"]["name"]) for row in typed] == [
+        ({"id": each}, f"n{each}") for each in range(3)
+    ]
+
+    where = {"schema.registry.url": topics.broker.registry_url}
+    there = frame.select(to_registry("value", "made-value", where).alias("bytes"))
+    back = there.select(from_registry("bytes", "made-value", where).alias("v")).select("v.*").orderBy("id")
+    assert [row.asDict() for row in back.collect()] == values
+    damaged = spark.createDataFrame([(b"\0\0\0\0\x01",), (None,)], "bytes binary")
+    found = damaged.select(from_registry("bytes", "made-value", where, on_corrupt="null").alias("v"))
+    assert [row["v"] for row in found.collect()] == [None, None]
+
+
+def test_the_sink_refuses_a_schema_that_breaks_readers(
+    topics: Topics, registry: SchemaRegistryClient
+) -> None:
+    registry.register_schema("strict-value", Schema('{"type":"record","name":"R","fields":[]}', "AVRO"))
+    options = topics.options() | {
+        "topic": "strict",
+        "value.format": "avro",
+        "schema.registry.url": topics.broker.registry_url,
+        "value.schema": '{"type":"record","name":"R","fields":[{"name":"id","type":"int"}]}',
+    }
+    kind = StructType([StructField("value", StructType([StructField("id", IntegerType())]))])
+    with pytest.raises(
+        BadOption, match=r"schema of subject strict-value cannot be registered: .* answered 409"
+    ):
+        source_of(options).writer(kind, False)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"value.format": "protobuf"}, "value.format is 'protobuf', expected avro or json"),
+        ({"value.format": "avro"}, "value.format needs schema.registry.url"),
+        ({"value.subject": "s"}, "value.subject is given without value.format"),
+        (
+            {"schema.registry.url": "http://a"},
+            "schema.registry.url is given without key.format or value.format",
+        ),
+    ],
+)
+def test_options_of_the_sink_are_checked(options: dict[str, str], message: str) -> None:
+    kind = StructType([StructField("value", BinaryType())])
+    with pytest.raises(BadOption, match=message):
+        source_of({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"} | options).writer(kind, False)

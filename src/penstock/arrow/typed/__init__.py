@@ -8,5 +8,7 @@ avro_values      Avro values to Arrow
 json_types       JSON Schema to Arrow types
 json_values      JSON values to Arrow
 protobuf_values  Protobuf messages to Arrow
+derived_schemas  schemas for Arrow types
+value_writers    Arrow columns to Avro or JSON values
 salvage          finds the values that do not decode, and keeps the rest
 """

@@ -139,7 +139,7 @@ class TypedSource:
         return StructType(fields if self.fails else [*fields, StructField(CORRUPT, StringType())])
 
     def type_of(self, side: TypedSide) -> DataType:
-        return from_arrow_type(_column(side.spec, self.registry).column_type, prefer_timestamp_ntz=True)
+        return from_arrow_type(typed_column(side.spec, self.registry).column_type, prefer_timestamp_ntz=True)
 
 
 def pin(options: TypedOptions) -> TypedSource:
@@ -194,7 +194,8 @@ def _inline(side: SideOptions, *, is_framed: bool) -> ColumnSpec:
 
 
 @lru_cache(32)  # kept by a worker from task to task
-def _column(spec: ColumnSpec, registry: RegistrySettings | None) -> TypedColumn:
+def typed_column(spec: ColumnSpec, registry: RegistrySettings | None) -> TypedColumn:
+    """The decoder of a column, with the registry's schemas."""
     if registry is None:
         return TypedColumn(spec)
     client = SchemaRegistry(registry)
@@ -243,7 +244,7 @@ class TypedRows:
         made: dict[str, Any] = {}
         reasons: dict[int, str] = {}
         for each in self._sides:
-            found = _column(each.spec, self._source.registry).decode(batch.column(each.side))
+            found = typed_column(each.spec, self._source.registry).decode(batch.column(each.side))
             made[each.side] = found.array
             for index, why in found.reasons.items():
                 told = f"{each.side}: {why}"

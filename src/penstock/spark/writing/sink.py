@@ -13,6 +13,7 @@ and attempt from Spark's task context.
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -30,6 +31,9 @@ from penstock.spark.writing.micro_batch import TaskId, TaskResult, abort_batch, 
 from penstock.spark.writing.rows import check_columns
 from penstock.spark.writing.sink_options import SinkOptions, read_sink_options
 
+if TYPE_CHECKING:
+    from penstock.spark.writing.typed_values import TypedValues
+
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
 RUN_ID = "spark.jobGroup.id"
@@ -45,7 +49,7 @@ def writer(schema: StructType, options: Mapping[str, str], overwrite: bool) -> "
     read = _checked(schema, options)
     with Cluster(read.servers, read.client) as cluster:
         cluster.refresh([])
-    return JobWriter(read, uuid.uuid4().hex)
+    return JobWriter(read, uuid.uuid4().hex, _typed(schema, read))
 
 
 def stream_writer(
@@ -55,13 +59,30 @@ def stream_writer(
 ) -> "StreamWriter | JobLikeStreamWriter":
     """For writeStream."""
     read = _checked(schema, options)
-    return StreamWriter(read) if read.is_transactional else JobLikeStreamWriter(read)
+    typed = _typed(schema, read)
+    return StreamWriter(read, typed) if read.is_transactional else JobLikeStreamWriter(read, typed)
 
 
 def _checked(schema: StructType, options: Mapping[str, str]) -> SinkOptions:
     read = read_sink_options(options)
+    if read.typed:
+        from penstock.spark.writing.typed_values import as_bytes  # noqa: PLC0415  # imports encoders
+
+        schema = as_bytes(schema, read)
     check_columns(schema, read.topic)
     return read
+
+
+def _typed(schema: StructType, options: SinkOptions) -> "TypedValues | None":
+    if not options.typed:
+        return None
+    from penstock.spark.writing.typed_values import register  # noqa: PLC0415
+
+    return register(schema, options)
+
+
+def _encoded(batches: Iterator[pa.RecordBatch], typed: "TypedValues | None") -> Iterator[pa.RecordBatch]:
+    return batches if typed is None else typed.of(batches)
 
 
 def _connect(options: SinkOptions) -> Cluster:
@@ -81,16 +102,18 @@ class StreamMessage(WriterCommitMessage):
 
 
 class JobWriter(DataSourceArrowWriter):
-    def __init__(self, options: SinkOptions, job: str) -> None:
+    def __init__(self, options: SinkOptions, job: str, typed: "TypedValues | None" = None) -> None:
         self._options = options
         self._job = job
+        self._typed = typed
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> JobMessage:
         context = _context()
         # An attempt's number is unique in the application, also where a stage runs twice.
         task = f"{context.partitionId()}.{context.taskAttemptId()}"
         with _connect(self._options) as cluster:
-            return JobMessage(write_job_rows(cluster, self._options, self._job, task, iterator))
+            rows = _encoded(iterator, self._typed)
+            return JobMessage(write_job_rows(cluster, self._options, self._job, task, rows))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         with _connect(self._options) as cluster:
@@ -104,8 +127,9 @@ class JobWriter(DataSourceArrowWriter):
 class StreamWriter(DataSourceStreamArrowWriter):
     """Exactly once: see `micro_batch`."""
 
-    def __init__(self, options: SinkOptions) -> None:
+    def __init__(self, options: SinkOptions, typed: "TypedValues | None" = None) -> None:
         self._options = options
+        self._typed = typed
 
     def connect(self) -> Cluster:
         return _connect(self._options)
@@ -113,7 +137,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StreamMessage:
         task_id = _place(_context())
         with self.connect() as cluster:
-            return StreamMessage(write_rows(cluster, self._options, task_id, iterator))
+            rows = _encoded(iterator, self._typed)
+            return StreamMessage(write_rows(cluster, self._options, task_id, rows))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         with self.connect() as cluster:
@@ -127,12 +152,14 @@ class StreamWriter(DataSourceStreamArrowWriter):
 class JobLikeStreamWriter(DataSourceStreamArrowWriter):
     """At least once, for `transactional` = false: rows are visible as soon as they are written."""
 
-    def __init__(self, options: SinkOptions) -> None:
+    def __init__(self, options: SinkOptions, typed: "TypedValues | None" = None) -> None:
         self._options = options
+        self._typed = typed
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> JobMessage:
         with _connect(self._options) as cluster:
-            return JobMessage(write_job_rows(cluster, self._options, "", "", iterator))
+            rows = _encoded(iterator, self._typed)
+            return JobMessage(write_job_rows(cluster, self._options, "", "", rows))
 
 
 def _job_results(messages: Sequence[WriterCommitMessage | None]) -> list[JobTaskResult]:

@@ -7,18 +7,32 @@ promises are refused, and so are unknown options: a mistyped option must not sil
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
+from penstock.client.schema_registry import RegistrySettings
 from penstock.client.settings import Address, ClientSettings
 from penstock.records import Codec
 from penstock.spark.errors import BadOption
 from penstock.spark.options import KnownOptions, OptionValues
+from penstock.spark.registry_options import REGISTRY_NAMES, URL, read_registry
 
 TRANSACTION_TIMEOUT_MS: Final = 15 * 60_000
 """As long as a broker allows by default (transaction.max.timeout.ms): a transaction waits for the slowest task of its
 batch, and for a driver that has to start again."""
 
 LEDGER_TOPIC: Final = "penstock-spark-ledger"
+
+
+class TypedSide(NamedTuple):
+    """A column whose values are encoded with a schema."""
+
+    side: str
+    """`key` or `value`."""
+    format: str
+    schema: str | None
+    """None: made of the column's type."""
+    subject: str | None
+    """None: of the topic."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +52,15 @@ class SinkOptions:
     buffer_bytes_max: int = 32 * 2**20
     delivery_timeout_ms: int = 120_000
     client: ClientSettings = field(default_factory=ClientSettings)
+    typed: tuple[TypedSide, ...] = ()
+    registry: RegistrySettings | None = None
 
 
 _OWN = ("topic", "includeHeaders", "transactional", "failOnDataLoss", "ledgerTopic")
+_TYPED = ("key.format", "key.schema", "key.subject", "value.format", "value.schema", "value.subject")
 _SPARKS = ("checkpointLocation", "queryName")
 """Options for Spark itself, which it passes on."""
-NAMES: Final = {name.lower(): name for name in (*_OWN, *_SPARKS)}
+NAMES: Final = {name.lower(): name for name in (*_OWN, *_TYPED, *REGISTRY_NAMES, *_SPARKS)}
 
 _TAKEN = """
 bootstrap.servers client.id compression.type acks enable.idempotence
@@ -60,8 +77,8 @@ partitioner.availability.timeout.ms receive.buffer.bytes reconnect.backoff.max.m
 reconnect.backoff.ms retries send.buffer.bytes socket.connection.setup.timeout.max.ms
 """
 _REFUSED = {
-    "key.serializer": "keys go as they are, convert them with DataFrame operations",
-    "value.serializer": "values go as they are, convert them with DataFrame operations",
+    "key.serializer": "keys go as they are, convert them with DataFrame operations or key.format",
+    "value.serializer": "values go as they are, convert them with DataFrame operations or value.format",
     "interceptor.classes": "records are written without interceptors",
     "partitioner.class": "say the partition in a column of that name",
     "partitioner.ignore.keys": "say the partition in a column of that name",
@@ -81,6 +98,7 @@ def read_sink_options(options: Mapping[str, str]) -> SinkOptions:
     values.choice("kafka.acks", ["all", "-1"])
     values.choice("kafka.enable.idempotence", ["true"])
     timeout = "kafka.transaction.timeout.ms"
+    registry = read_registry(values)
     return SinkOptions(
         servers=values.servers(),
         topic=topic,
@@ -95,7 +113,28 @@ def read_sink_options(options: Mapping[str, str]) -> SinkOptions:
         delivery_timeout_ms=values.size("kafka.delivery.timeout.ms", SinkOptions.delivery_timeout_ms),
         # A short backoff: a coordinator says "not yet" for a few milliseconds after most transactions.
         client=values.client("kafka.max.block.ms", retry_backoff_ms=10),
+        typed=_typed_sides(values, registry),
+        registry=registry,
     )
+
+
+def _typed_sides(values: OptionValues, registry: RegistrySettings | None) -> tuple[TypedSide, ...]:
+    found = []
+    for side in ("key", "value"):
+        form = values.choice(f"{side}.format", ("avro", "json"))
+        schema, subject = values.text(f"{side}.schema"), values.text(f"{side}.subject")
+        if form is not None:
+            found.append(TypedSide(side, form, schema, subject))
+        elif schema is not None or subject is not None:
+            name = "schema" if schema is not None else "subject"
+            raise BadOption(f"option {side}.{name} is given without {side}.format")
+    if found and registry is None:
+        raise BadOption(
+            f"option {found[0].side}.format needs {URL}: records are written with the id of their schema"
+        )
+    if registry is not None and not found:
+        raise BadOption(f"option {URL} is given without key.format or value.format")
+    return tuple(found)
 
 
 def _codec(values: OptionValues) -> Codec:
