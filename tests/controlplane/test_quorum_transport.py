@@ -282,9 +282,29 @@ def test_any_broker_describes_the_quorum_and_of_the_controllers_the_leader() -> 
         assert {each.log_end_offset for each in partition.current_voters} == {leader.quorum.end_offset}
     for node_id in quorums.benches:
         at = quorums.network.dispatchers[quorums.address(node_id)]
-        code = int(dispatched(at, describe_quorum()).value.error_code)
+        answer = dispatched(at, describe_quorum())
+        quorums.world.run_until(lambda answer=answer: answer.is_settled)
         leads = quorums.benches[node_id] is leader
-        assert code == (ErrorCode.NONE if leads else ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        assert int(answer.value.error_code) == (ErrorCode.NONE if leads else ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        assert [each.error_message for topic in answer.value.topics for each in topic.partitions] == (
+            [None] if leads else []
+        )
+
+
+def test_a_controller_without_a_majority_describes_the_quorum_and_says_that_it_may_be_deposed() -> None:
+    quorums = Quorums()
+    leader = quorums.wait_for_leader()
+    quorums.settle()
+    leader_id = quorums.id_of(leader)
+    for other in quorums.others(leader):
+        quorums.kill(other)
+    began_ms = quorums.world.now_ms()
+    answer = dispatched(quorums.network.dispatchers[quorums.address(leader_id)], describe_quorum())
+    quorums.world.run_until(lambda: answer.is_settled)
+    assert quorums.world.now_ms() - began_ms <= 1000
+    (partition,) = answer.value.topics[0].partitions
+    assert (int(partition.error_code), partition.leader_id) == (ErrorCode.NONE, leader_id)
+    assert "could not confirm" in partition.error_message
 
 
 def test_a_broker_whose_controller_is_gone_says_so() -> None:

@@ -7,10 +7,14 @@ import pytest
 from kio.schema.errors import ErrorCode
 from tests.handlers.cluster import Cluster
 
+from penstock.base.errors import ErrorCode as OurCode
+from penstock.base.promise import Promise
+from penstock.handlers.support.api_table import SERVED_BY_CONTROLLERS
 from penstock.handlers.support.response_fields import OPERATIONS_NOT_REQUESTED
 from penstock.metadata.acls import AclResourceType, Operation
 from penstock.metadata.versions import METADATA_VERSION_LATEST
 from penstock.raft.describe import QuorumDescription, ReplicaDescription
+from penstock.raft.messages import LeaderHint, ReadIndex, ReadIndexReply, Reply
 from penstock.raft.voters import Endpoint, ReplicaKey
 from penstock.wire import Api
 
@@ -128,6 +132,36 @@ def test_who_may_not_describe_the_cluster_sees_no_quorum(cluster: Cluster) -> No
     cluster.deny(Operation.DESCRIBE, AclResourceType.CLUSTER)
     reply = quorum(cluster)
     assert (reply.error_code, reply.topics) == (ErrorCode.cluster_authorization_failed, ())
+
+
+def read_reply(error: OurCode) -> Promise[Reply]:
+    promise: Promise[Reply] = Promise()
+    promise.resolve(ReadIndexReply(0, error, LeaderHint(1, 1), 5))
+    return promise
+
+
+def test_a_controller_tells_other_nodes_whether_it_still_leads(cluster: Cluster) -> None:
+    cluster.served = SERVED_BY_CONTROLLERS
+    cluster.quorum.answer = read_reply(OurCode.NONE)
+    (told,) = quorum(cluster).topics[0].partitions
+    assert (told.error_code, told.error_message) == (ErrorCode.none, None)
+    cluster.quorum.answer = read_reply(OurCode.REQUEST_TIMED_OUT)
+    (told,) = quorum(cluster).topics[0].partitions
+    assert told.error_code is ErrorCode.none, "operators see the quorum all the same"
+    assert "could not confirm" in told.error_message
+    assert [each.replica_id for each in told.current_voters] == [1]
+    assert [type(each) for each in cluster.quorum.received] == [ReadIndex] * 2
+
+
+def test_others_than_nodes_do_not_wait_for_the_quorum(cluster: Cluster) -> None:
+    """`answer` is never settled here. Versions 0 and 1 have no field for the message."""
+    quorum(cluster)
+    cluster.served = SERVED_BY_CONTROLLERS
+    quorum(cluster, version=1)
+    quorum(cluster, "t")
+    cluster.deny(Operation.CLUSTER_ACTION, AclResourceType.CLUSTER)
+    quorum(cluster)
+    assert cluster.quorum.received == []
 
 
 # Features.

@@ -122,6 +122,25 @@ class HighWatermarkForward(Rule):
         self._last[node_id] = offset
 
 
+class ReadsAreCurrent(Rule):
+    """A ReadIndex that succeeds has everything that any node had committed when it was requested (thesis 6.4)."""
+
+    def __init__(self, committed: CommittedStays) -> None:
+        self._committed = committed
+        self._begun: dict[int, int] = {}
+        self.answered = 0
+
+    def on_read(self, number: int) -> None:
+        self._begun[number] = len(self._committed.records)
+
+    def on_reply(self, node_id: int, number: int, high_watermark: int) -> None:
+        self.answered += 1
+        if high_watermark < self._begun[number]:
+            raise self.violation(
+                f"leader {node_id} reads {high_watermark} where {self._begun[number]} was committed before"
+            )
+
+
 class PromisesKept(Rule):
     """On disk the epoch never goes back, and within an epoch neither vote nor leader changes (5.1, 5.2)."""
 

@@ -19,9 +19,11 @@ from tests.raft.checkers import (
     NoProgress,
     OneLeaderAnEpoch,
     PromisesKept,
+    ReadsAreCurrent,
 )
 from tests.raft.memlog import MemoryLog
 
+from penstock.base.errors import ErrorCode
 from penstock.raft.config import RaftConfig
 from penstock.raft.election import ElectionState
 from penstock.raft.log import OffsetAndEpoch
@@ -31,6 +33,8 @@ from penstock.raft.messages import (
     FetchSnapshotReply,
     LogSlice,
     Message,
+    ReadIndex,
+    ReadIndexReply,
     RemoveVoter,
     Reply,
     Request,
@@ -73,6 +77,8 @@ class Faults:
     forget_every_ms: int = 0
     """One machine crashes and comes back without the end of its log, synced or not. Only while no other is recovering
     from that: what a majority has lost nobody can bring back."""
+    read_every_ms: int = 0
+    """Every node that takes itself for the leader reads the committed end."""
     sync_ms_max: int = 6
     fetch_records_max: int = 20
 
@@ -165,6 +171,8 @@ class Cluster:
         self.completeness = LeaderCompleteness(self.committed)
         self.high_watermark = HighWatermarkForward()
         self.promises = PromisesKept()
+        self.reads = ReadsAreCurrent(self.committed)
+        self._read_count = 0
         first = VoterSet.of(voter(node_id) for node_id in range(1, voters + 1))
         self.hosts = {
             node_id: Host(voter(node_id), MemoryLog(first), self.rng.uniform(0.95, 1.05))
@@ -416,6 +424,10 @@ class Cluster:
 
     def _send_reply(self, host: Host, reply: Reply) -> None:
         origin = host.tokens.pop(reply.request_id, None)
+        if isinstance(reply, ReadIndexReply):
+            if reply.error is ErrorCode.NONE:
+                self.reads.on_reply(host.id, -reply.request_id, reply.high_watermark)
+            return
         if origin is None:
             assert isinstance(reply, VoterChangeReply)
             self.replies[-reply.request_id] = reply
@@ -464,6 +476,11 @@ class Cluster:
         self.carry_out(host)
         return offset
 
+    def read(self, host: Host) -> None:
+        self._read_count += 1
+        self.reads.on_read(self._read_count)
+        self.step(host, ReadIndex(-self._read_count))
+
     def change(self, host: Host, request: Request) -> int:
         """Ask for a voter change as a client; its number, under which `replies` has the answer."""
         number = 1_000_000 + self.rng.getrandbits(20)
@@ -499,6 +516,7 @@ class Cluster:
         every(faults.snapshot_every_ms, lambda: self.snapshot(self._any()))
         every(faults.resign_every_ms, lambda: self.with_node(self._any(), self._resign))
         every(faults.change_voters_every_ms, self._change_voters)
+        every(faults.read_every_ms, self._read)
         every(faults.forget_every_ms, lambda: self.forget(self._any()))
         self.run(duration_ms)
         self.faults = CALM
@@ -519,6 +537,11 @@ class Cluster:
     def _work(self) -> None:
         for host in self.hosts.values():
             self.propose(host, self.rng.randint(1, 3))
+
+    def _read(self) -> None:
+        for host in self.hosts.values():
+            if host.node is not None and host.node.is_leader:
+                self.read(host)
 
     def _cut_somewhere(self) -> None:
         ids = list(self.hosts)

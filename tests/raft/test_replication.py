@@ -314,6 +314,20 @@ def test_between_its_deadlines_a_node_is_idle() -> None:
             bench.later(1)
 
 
+def test_of_two_fetches_in_flight_only_the_last_is_appended() -> None:
+    """An observer that looks for the leader elsewhere while it fails to reply may have two, from the same offset."""
+    bench = Bench(node_id=9, bootstrap=voter(3).endpoints)
+    bench.become_follower(leader_id=2, epoch=1)
+    bench.step(RequestFailed(bench.sent_to(2, Fetch).request_id))
+    [elsewhere] = bench.sent(Fetch)
+    bench.later(bench.node.config.retry_backoff_ms)
+    last = bench.sent_to(2, Fetch)
+    hint = LeaderHint(1, 2, voter(2).endpoints)
+    for request in (elsewhere, last):
+        bench.step(FetchReply(request.request_id, ErrorCode.NONE, hint, 0, 0, records=(Record(1, "a"),)))
+    assert bench.log.end_offset == 1
+
+
 # What DescribeQuorum shows.
 
 

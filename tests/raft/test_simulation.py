@@ -46,6 +46,8 @@ WORLDS = {
     "forgetful": World(3, 0, replace(ROUGH, forget_every_ms=300), 10),
     "forgetful-five": World(5, 1, replace(FRANTIC, forget_every_ms=100, power_cut_every_ms=1500), 10),
     "forgetful-changing": World(3, 2, replace(CHANGING, forget_every_ms=200), 10),
+    "reading": World(3, 0, replace(ROUGH, read_every_ms=5, cut_every_ms=300), 10),
+    "reading-changing": World(3, 2, replace(CHANGING, read_every_ms=5, cut_every_ms=300), 10),
     "one-by-one": World(5, 0, replace(FRANTIC, fetch_records_max=1, power_cut_every_ms=0), 10),
 }
 

@@ -28,6 +28,8 @@ from penstock.raft.messages import (
     FetchSnapshotReply,
     LeaderHint,
     LogSlice,
+    ReadIndex,
+    ReadIndexReply,
     RemoveVoter,
     Reply,
     Request,
@@ -50,6 +52,7 @@ _REPLIES: Final[dict[type[Request], type[Reply]]] = {
     AddVoter: VoterChangeReply,
     RemoveVoter: VoterChangeReply,
     UpdateVoter: VoterChangeReply,
+    ReadIndex: ReadIndexReply,
     AskVersions: VersionsReply,
 }
 

@@ -16,6 +16,7 @@ from penstock.base.steps import Steps
 from penstock.metadata.acls import CLUSTER_NAME, AclResourceType, Operation
 from penstock.metadata.controller.requests import Result
 from penstock.raft.describe import QuorumDescription, ReplicaDescription
+from penstock.raft.messages import NOT_SENT, ReadIndex, ReadIndexReply
 from penstock.wire import Api
 
 from .raft import endpoint_for
@@ -138,21 +139,35 @@ def quorum_of_leader(context: Context, call: Call) -> Steps[Any]:
         return _quorum_response(call, refusal(error))
 
 
-def describe_quorum_here(context: Context, call: Call) -> Any:
+@in_steps
+def describe_quorum_here(context: Context, call: Call) -> Steps[Any]:
     """DescribeQuorum 0 to 2: the leader, voters and observers of the metadata quorum, with their log end offsets
     (KIP-595).
 
     The only valid partition is __cluster_metadata-0; others get UNKNOWN_TOPIC_OR_PARTITION. Only the quorum's leader
     knows the offsets of the others: other nodes reply NOT_LEADER_OR_FOLLOWER.
 
+    For other nodes, which are allowed CLUSTER_ACTION, the leader first confirms that it still leads
+    (`raft/pending_reads`), since they rely on the high watermark. If it cannot, the partition has an error message,
+    and no error code.
+
     Version notes: 1 adds times of fetches (KIP-836); 2 directories, messages and the voters' endpoints (KIP-853).
     """
     if not context.authorize(call.session, Operation.DESCRIBE, AclResourceType.CLUSTER, CLUSTER_NAME):
         return _quorum_response(call, DENIED_CLUSTER)
-    return _quorum_here(context, call)
+    note = None
+    is_node = context.permits(call.session, Operation.CLUSTER_ACTION, AclResourceType.CLUSTER, CLUSTER_NAME)
+    if call.version >= 2 and is_node and _asks_for_metadata(call.message) and context.quorum.is_leader:
+        reply: ReadIndexReply = yield context.quorum.receive(ReadIndex(NOT_SENT))
+        if reply.error is not ErrorCode.NONE:
+            note = (
+                f"Node {context.node_id} could not confirm with a majority of voters that it still leads the metadata "
+                "quorum; its state may be out of date."
+            )
+    return _quorum_here(context, call, note)
 
 
-def _quorum_here(context: Context, call: Call) -> Any:
+def _quorum_here(context: Context, call: Call, note: str | None = None) -> Any:
     if not _asks_for_metadata(call.message):
         return _quorum_response(call, Result(), _unknown(call))
     quorum = context.quorum.describe()
@@ -160,7 +175,7 @@ def _quorum_here(context: Context, call: Call) -> Any:
         why = f"Node {quorum.leader_id} leads the metadata quorum; send the request there."
         return _quorum_response(call, Result(ErrorCode.NOT_LEADER_OR_FOLLOWER, why))
     nodes = tuple(_node(call, each) for each in quorum.voters) if call.version >= 2 else ()
-    return _quorum_response(call, Result(), (_quorum(call, quorum),), nodes)
+    return _quorum_response(call, Result(), (_quorum(call, quorum, note),), nodes)
 
 
 def _quorum_response(
@@ -203,7 +218,7 @@ def _unknown(call: Call) -> tuple[Any, ...]:
     )
 
 
-def _quorum(call: Call, quorum: QuorumDescription) -> Any:
+def _quorum(call: Call, quorum: QuorumDescription, note: str | None) -> Any:
     make = call.make
     return make.TopicData(
         topic_name=METADATA_TOPIC,
@@ -211,7 +226,7 @@ def _quorum(call: Call, quorum: QuorumDescription) -> Any:
             make.PartitionData(
                 partition_index=0,
                 error_code=ErrorCode.NONE,
-                error_message=None,
+                error_message=note,
                 leader_id=quorum.leader_id,
                 leader_epoch=quorum.epoch,
                 high_watermark=quorum.high_watermark,

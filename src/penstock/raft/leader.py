@@ -21,11 +21,13 @@ from penstock.raft.messages import (
     FetchSnapshot,
     FetchSnapshotReply,
     LogSlice,
+    ReadIndex,
     RemoveVoter,
     SnapshotSlice,
     UpdateVoter,
     VersionsReply,
 )
+from penstock.raft.pending_reads import PendingReads
 from penstock.raft.ready import Append, Data, Entry, KRaftVersion, LeaderChange, RoleName, Voters
 from penstock.raft.replicas import Progress, Replicas
 from penstock.raft.role import Role, earliest
@@ -58,6 +60,7 @@ class Leader(Role):
         """-1 until a majority has an entry of this epoch, then the node's high watermark."""
         self.replicas = Replicas(node.key, now_ms)
         self.changes = VoterChanges(self)
+        self.reads = PendingReads(self)
         self._granting = granting
         self._next_begin_ms: dict[int, TimestampMs] = {}
         self._waiting: dict[int, _Waiting] = {}
@@ -83,6 +86,7 @@ class Leader(Role):
                 FetchReply(each.request.request_id, ErrorCode.NOT_LEADER_OR_FOLLOWER, successor.hint)
             )
         self.changes.abandon()
+        self.reads.abandon()
 
     def append(self, entry: Entry, now_ms: TimestampMs) -> Offset:
         """Append one batch; return its last offset."""
@@ -100,7 +104,9 @@ class Leader(Role):
             return
         self.changes.poll(now_ms)
         self._answer_waiting(now_ms)
-        for voter in self._unaware_voters(now_ms):
+        self.reads.poll(now_ms)
+        for voter in self._voters_to_notify(now_ms):
+            self.reads.sent(voter)
             self._next_begin_ms[voter.key.id] = now_ms + self.node.config.begin_epoch_interval_ms
             begin = BeginQuorumEpoch(NOT_SENT, self.hint, voter.key)
             self.node.request(Peer(voter.key.id, voter.endpoints), begin, now_ms)
@@ -111,11 +117,16 @@ class Leader(Role):
             for voter in self.node.voters.others(self.node.key)
         ]
         waits = [each.deadline for each in self._waiting.values()]
-        return earliest([self._quorum_expires_at(), self.changes.deadline, *begins, *waits])
+        return earliest(
+            [self._quorum_expires_at(), self.changes.deadline, self.reads.deadline, *begins, *waits]
+        )
 
     def on_begin_reply(self, peer: Peer, reply: BeginQuorumEpochReply, now_ms: TimestampMs) -> None:
-        if reply.error is not ErrorCode.NONE:
+        if reply.error is ErrorCode.NONE:
+            self.reads.acknowledged(peer.id)
+        else:
             self._next_begin_ms.pop(peer.id, None)
+            self.reads.failed(peer.id)
 
     def on_fetch(self, request: Fetch, now_ms: TimestampMs) -> None:
         node = self.node
@@ -158,12 +169,16 @@ class Leader(Role):
         self.changes.handle(request, now_ms)
         self.advance(now_ms)
 
+    def on_read_index(self, request: ReadIndex, now_ms: TimestampMs) -> None:
+        self.reads.add(request, now_ms)
+
     def on_versions_reply(self, peer: Peer, reply: VersionsReply, now_ms: TimestampMs) -> None:
         self.changes.on_versions(peer.id, reply, now_ms)
         self.advance(now_ms)
 
     def on_unanswered(self, peer: Peer, now_ms: TimestampMs) -> None:
         self.changes.unanswered(peer.id)
+        self.reads.failed(peer.id)
 
     def on_flushed(self, now_ms: TimestampMs) -> None:
         self.advance(now_ms)
@@ -251,12 +266,14 @@ class Leader(Role):
         return None if fetched_ms is None else fetched_ms + self.node.config.check_quorum_ms
 
     def _begin_at(self, voter: Voter) -> TimestampMs:
-        """When to send BeginQuorumEpoch to a voter again: not while it fetches, which shows that it knows the
-        leader."""
+        """When to send BeginQuorumEpoch to a voter again: at once if reads wait for its reply, but else not while it
+        fetches, which shows that it knows the leader."""
+        if self.reads.needs(voter):
+            return 0
         knows_until = self.replicas.of(voter.key).last_fetch_ms + self.node.config.begin_epoch_interval_ms
         return max(self._next_begin_ms.get(voter.key.id, 0), knows_until)
 
-    def _unaware_voters(self, now_ms: TimestampMs) -> list[Voter]:
+    def _voters_to_notify(self, now_ms: TimestampMs) -> list[Voter]:
         return [
             voter
             for voter in self.node.voters.others(self.node.key)

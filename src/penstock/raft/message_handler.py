@@ -22,6 +22,8 @@ from penstock.raft.messages import (
     FetchSnapshotReply,
     LeaderHint,
     Message,
+    ReadIndex,
+    ReadIndexReply,
     RemoveVoter,
     Reply,
     RequestFailed,
@@ -56,6 +58,8 @@ class MessageHandler:
                 self._fetch_snapshot(message, now_ms)
             case AddVoter() | RemoveVoter() | UpdateVoter():
                 self._voter_change(message, now_ms)
+            case ReadIndex():
+                self._node.role.on_read_index(message, now_ms)
             case AskVersions():
                 node = self._node
                 versions = node.local.kraft_versions
@@ -193,7 +197,7 @@ class MessageHandler:
                 role.on_fetch_reply(peer, reply, now_ms)
             case FetchSnapshotReply():
                 role.on_fetch_snapshot_reply(peer, reply, now_ms)
-            case VoterChangeReply() | VersionsReply():
+            case VoterChangeReply() | ReadIndexReply() | VersionsReply():
                 pass
 
     def _update_leader(self, leader: LeaderHint, now_ms: TimestampMs) -> bool:

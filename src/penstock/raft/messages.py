@@ -162,6 +162,21 @@ class VoterChangeReply(NamedTuple):
     message: str = ""
 
 
+class ReadIndex(NamedTuple):
+    """From the driver of a leader: the committed end of the log, once a majority has confirmed that this node still
+    leads."""
+
+    request_id: int
+
+
+class ReadIndexReply(NamedTuple):
+    request_id: int
+    error: ErrorCode
+    leader: LeaderHint
+    high_watermark: Offset = -1
+    """Everything that any leader had committed when the ReadIndex arrived is below."""
+
+
 class AskVersions(NamedTuple):
     """A leader's request for the versions of `kraft.version` that a new voter supports."""
 
@@ -194,6 +209,7 @@ Request: TypeAlias = (
     | AddVoter
     | RemoveVoter
     | UpdateVoter
+    | ReadIndex
     | AskVersions
 )
 Reply: TypeAlias = (
@@ -203,6 +219,7 @@ Reply: TypeAlias = (
     | FetchReply
     | FetchSnapshotReply
     | VoterChangeReply
+    | ReadIndexReply
     | VersionsReply
 )
 Message: TypeAlias = Request | Reply | RequestFailed

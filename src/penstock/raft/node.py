@@ -234,6 +234,10 @@ class Node:
         self.pending.replies.append(reply)
 
     def fetch(self, peer: Peer, now_ms: TimestampMs, wait_ms_max: int | None = None) -> None:
+        """Fetch from the log's end on, unless a request to the peer is in flight or has just failed."""
+        if self.requests.is_ready(peer.id, now_ms):
+            # Of two fetches in flight from the same offset, only one may be appended.
+            self.requests.ignore_others(peer.id)
         request = Fetch(
             NOT_SENT,
             self.key,

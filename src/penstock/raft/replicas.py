@@ -53,18 +53,10 @@ class Replicas:
         return max(matching, key=lambda each: each.last_fetch_ms, default=Progress(key))
 
     def reached_by_majority(self, voters: VoterSet, local_flushed: Offset) -> Offset:
-        """Return the largest offset that a majority of the voters has on disk; -1 for none.
-
-        voters at 7, 9 and 12 (this node, flushed): two of three have 9.
-        """
-        offsets = sorted(
-            (
-                local_flushed if voter.key.covers(self._local) else self.of(voter.key).end_offset
-                for voter in voters
-            ),
-            reverse=True,
+        """Return the largest offset that a majority of the voters has on disk; -1 for none."""
+        return voters.reached_by_majority(
+            lambda voter: local_flushed if voter.key.covers(self._local) else self.of(voter.key).end_offset
         )
-        return offsets[voters.majority - 1] if offsets else -1
 
     def majority_fetched_ms(self, voters: VoterSet) -> TimestampMs | None:
         """Return the latest time since which a majority has fetched; None if this node alone is a majority."""

@@ -70,6 +70,12 @@ class RequestManager:
         if connection is not None and connection.request_id is None:
             connection.busy_until = now_ms + self._config.retry_backoff_ms
 
+    def ignore_others(self, peer_id: int) -> None:
+        """Expect no more replies of other peers. Each is still busy until its timeout."""
+        for connection in self._connections.values():
+            if connection.peer.id != peer_id:
+                connection.request_id = None
+
     def forget(self) -> None:
         self._connections.clear()
 

@@ -20,6 +20,8 @@ from penstock.raft.messages import (
     FetchSnapshot,
     FetchSnapshotReply,
     LeaderHint,
+    ReadIndex,
+    ReadIndexReply,
     RemoveVoter,
     UpdateVoter,
     VersionsReply,
@@ -104,6 +106,9 @@ class Role:
 
     def on_voter_change(self, request: AddVoter | RemoveVoter | UpdateVoter, now_ms: TimestampMs) -> None:
         self.node.reply(VoterChangeReply(request.request_id, ErrorCode.NOT_LEADER_OR_FOLLOWER, self.hint))
+
+    def on_read_index(self, request: ReadIndex, now_ms: TimestampMs) -> None:
+        self.node.reply(ReadIndexReply(request.request_id, ErrorCode.NOT_LEADER_OR_FOLLOWER, self.hint))
 
 
 def earliest(deadlines: Iterable[TimestampMs | None]) -> TimestampMs | None:

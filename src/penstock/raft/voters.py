@@ -5,7 +5,7 @@ votes and acknowledgements of the lost disk are not attributed to the new one (K
 (`controller.quorum.voters`) has no directories; its voters have `NO_DIRECTORY`, which matches any.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
@@ -73,6 +73,14 @@ class VoterSet:
     @property
     def majority(self) -> int:
         return len(self.voters) // 2 + 1
+
+    def reached_by_majority(self, position: Callable[[Voter], int]) -> int:
+        """Return the largest position that a majority of the voters has reached; -1 without voters.
+
+        voters at 7, 9 and 12: two of three have reached 9.
+        """
+        positions = sorted(map(position, self.voters), reverse=True)
+        return positions[self.majority - 1] if positions else -1
 
     def by_id(self, replica_id: int) -> Voter | None:
         return next((voter for voter in self.voters if voter.key.id == replica_id), None)

@@ -3,10 +3,14 @@
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from tests.worlds import StillWorld
 
+from penstock.base.errors import ErrorCode
 from penstock.base.promise import Promise
 from penstock.handlers.support.latest_metadata import WAIT_MS_MAX, LatestMetadata
+from penstock.raft.messages import LeaderHint, ReadIndex, ReadIndexReply, Reply, Request
+from penstock.raft.pending_reads import READ_INDEX_MS_MAX
 from penstock.wire.peers import Address, PeerFailed
 
 
@@ -20,17 +24,34 @@ class Peers:
         self.asked.append(Promise())
         return self.asked[-1]
 
-    def answer(self, end: int, code: int = 0) -> None:
-        partition = SimpleNamespace(error_code=0, high_watermark=end)
+    def answer(self, end: int, code: int = 0, message: str | None = None) -> None:
+        partition = SimpleNamespace(error_code=0, error_message=message, high_watermark=end)
         topics = () if code else (SimpleNamespace(partitions=(partition,)),)
         self.asked.pop(0).resolve(SimpleNamespace(error_code=code, topics=topics))
+
+
+class Quorum:
+    """The quorum of a node that leads if a test says so, and confirms it when the test lets it."""
+
+    def __init__(self) -> None:
+        self.is_leader = False
+        self.leader_address: Address | None = Address("h", 1)
+        self.reads: list[Promise[Reply]] = []
+
+    def receive(self, request: Request) -> Promise[Reply]:
+        assert isinstance(request, ReadIndex)
+        self.reads.append(Promise())
+        return self.reads[-1]
+
+    def answer(self, end: int, error: ErrorCode = ErrorCode.NONE) -> None:
+        self.reads.pop(0).resolve(ReadIndexReply(0, error, LeaderHint(1), end))
 
 
 class Follower:
     def __init__(self, end: int = 10) -> None:
         self.world = StillWorld()
         self.peers = Peers()
-        self.quorum = SimpleNamespace(is_leader=False, leader_address=Address("h", 1), high_watermark=end)
+        self.quorum = Quorum()
         self.context: Any = SimpleNamespace(
             world=self.world, quorum=self.quorum, peers=self.peers, metadata_end=end, image_watchers={}
         )
@@ -45,8 +66,35 @@ class Follower:
 def test_the_controllers_own_node_sends_no_request() -> None:
     node = Follower()
     node.quorum.is_leader = True
-    assert node.latest.reached().value is True
+    reached = node.latest.reached()
+    assert not reached.is_settled, "another node may have been elected"
+    node.quorum.answer(10)
+    assert reached.value is True
     assert node.peers.asked == []
+
+
+def test_a_leader_that_cannot_confirm_that_it_leads_does_not_know() -> None:
+    node = Follower()
+    node.quorum.is_leader = True
+    for error in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_LEADER_OR_FOLLOWER):
+        reached = node.latest.reached()
+        node.quorum.answer(-1, error)
+        assert reached.value is False
+        node.world.advance(1100)
+
+
+@pytest.mark.parametrize(("end", "message"), [(10, "leadership is not confirmed"), (-1, None)])
+def test_a_controller_that_may_be_deposed_or_has_committed_nothing_yet_is_no_answer(
+    end: int, message: str | None
+) -> None:
+    node = Follower()
+    reached = node.latest.reached()
+    node.peers.answer(end, message=message)
+    assert reached.value is False
+
+
+def test_a_controller_replies_before_the_connection_is_given_up() -> None:
+    assert READ_INDEX_MS_MAX < WAIT_MS_MAX
 
 
 def test_another_node_waits_until_it_has_applied_what_is_committed() -> None:

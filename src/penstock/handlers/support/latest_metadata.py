@@ -2,6 +2,10 @@
 
     reached() --> DescribeQuorum at the active controller: its high watermark --> this node has applied all below
 
+The controller first confirms with a majority of voters that it still leads the quorum (`raft/pending_reads`): a
+deposed leader that does not know of its successor yet would reply with an old high watermark. If it cannot confirm
+that, its reply says so, and counts as none. On the controller's own node the quorum is asked directly.
+
 One DescribeQuorum is in flight at a time, and answers all callers that came before it was sent: so many callers cost
 the controller one request after the other, not one each. While the controller cannot be reached, `reached` returns
 False at once, and the next request is sent a second later.
@@ -9,10 +13,11 @@ False at once, and the next request is sent a second later.
 
 from typing import Any, Final
 
-from penstock.base.errors import KafkaError
+from penstock.base.errors import ErrorCode, KafkaError
 from penstock.base.internal_topics import METADATA_TOPIC
 from penstock.base.promise import Promise
 from penstock.base.steps import Steps, in_time
+from penstock.raft.messages import NOT_SENT, ReadIndex, ReadIndexReply
 from penstock.wire import Api
 from penstock.wire.request import Request, through_kio
 
@@ -21,6 +26,9 @@ from .waiting import run
 
 WAIT_MS_MAX: Final = 1000
 """For the controller's answer, and again until this node has applied the metadata. Both take milliseconds."""
+
+PURPOSE: Final = "latest-metadata"
+"""A connection of its own: responses come in order, and others would wait while leadership is confirmed."""
 
 AGAIN_NS: Final = 1_000_000_000
 """After a request without an answer, the next one waits this long."""
@@ -79,18 +87,25 @@ class LatestMetadata:
         return True
 
     def _committed_end(self) -> Steps[int]:
-        """The high watermark of the metadata log at the active controller."""
+        """The high watermark of the metadata log at the active controller, which leads at this moment."""
         quorum, peers = self._context.quorum, self._context.peers
         if quorum.is_leader:
-            return quorum.high_watermark
+            reply: ReadIndexReply = yield quorum.receive(ReadIndex(NOT_SENT))
+            if reply.error is not ErrorCode.NONE:
+                raise KafkaError("this node could not confirm that it still leads the quorum", reply.error)
+            return reply.high_watermark
         to = quorum.leader_address
         if to is None or peers is None:
             raise KafkaError("no active controller is known")
-        answer = yield peers.ask(to, _QUESTION, timeout_ms=WAIT_MS_MAX, purpose="controller")
+        answer = yield peers.ask(to, _QUESTION, timeout_ms=WAIT_MS_MAX, purpose=PURPOSE)
         found = [each for topic in answer.topics for each in topic.partitions]
-        if answer.error_code or not found or found[0].error_code:
+        if answer.error_code or len(found) != 1 or found[0].error_code:
             raise KafkaError("the node that was asked is not the active controller")
-        return int(found[0].high_watermark)
+        [partition] = found
+        unconfirmed = getattr(partition, "error_message", None)
+        if unconfirmed or partition.high_watermark < 0:
+            raise KafkaError(unconfirmed or "the active controller has committed nothing in its epoch yet")
+        return int(partition.high_watermark)
 
     def _applied(self, end: int) -> Promise[None]:
         """Resolves when all records below this offset are applied."""
