@@ -761,3 +761,13 @@ def test_denials_and_log_ins_at_the_doors_are_in_the_audit(tmp_path: Path) -> No
         ("LINE", "operation", "User:bob", "READ", "Read", "denied"),
     ]
     assert lines[1]["client_id"] == "app"
+
+
+def test_browsers_take_no_response_for_a_page_and_run_nothing_in_the_docs(guarded: Broker) -> None:
+    for path in ("/topics", "/nowhere", "/openapi.json", "/console/", "/console/assets/no/file", "/docs"):
+        for user in (ROOT, None):
+            found = ask(guarded, path, as_user=user)
+            assert found.headers.get_all("X-Content-Type-Options") == ["nosniff"], path
+    docs = ask(guarded, "/docs", as_user=ROOT)
+    assert docs.headers["Content-Security-Policy"].startswith("default-src 'none'; style-src")
+    assert b"<script" not in docs.data  # type: ignore[attr-defined]

@@ -31,7 +31,6 @@ POLICY: Final = "; ".join(
 """Content security policy: nothing but files of this server, no inline script or style, no frame around the page."""
 
 _ALWAYS: Final = (
-    ("X-Content-Type-Options", "nosniff"),
     ("Referrer-Policy", "no-referrer"),
     ("Vary", "Accept-Encoding"),
 )

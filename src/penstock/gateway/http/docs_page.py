@@ -24,6 +24,12 @@ from penstock.gateway.http.protocol.openapi import (
 
 HTML = "text/html; charset=utf-8"
 
+POLICY: Final = (
+    "default-src 'none'; style-src 'unsafe-inline'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+"""Content security policy: the page loads and runs nothing."""
+
 UNBOUNDED: Final = 2**31 - 1
 """A bound as large as this is one of the wire's integers, and is not shown."""
 

@@ -3,8 +3,8 @@
     GET /topics/{topic}/partitions/{partition}/records/{offset}
     GET /topics/{topic}/partitions/{partition}/records/{offset}/value        the same for /key
 
-Bytes of records come from anybody. They are sent as a download of an unknown type (`Content-Disposition`, `nosniff`,
-and a policy that lets nothing run), so that no browser shows them as a page of this server.
+Bytes of records come from anybody. They are sent as a download of an unknown type (`Content-Disposition`, and a policy
+that lets nothing run), so that no browser shows them as a page of this server.
 """
 
 from functools import partial
@@ -36,7 +36,6 @@ PIECE_BYTES: Final = 1 << 18
 """Of a download that are sent at once."""
 
 _HARMLESS: Final = (
-    ("X-Content-Type-Options", "nosniff"),
     ("Content-Security-Policy", "sandbox; default-src 'none'"),
     ("Cache-Control", "private, no-cache"),
 )

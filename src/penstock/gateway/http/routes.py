@@ -104,7 +104,7 @@ def _docs(gateway: Any, _request: Request) -> Steps[Response]:
     if not _page:
         meanings = yield from docs_page.field_meanings(all_routes(), gateway.context.world)
         _page.append(docs_page.page(all_routes(), meanings))
-    return Response(200, _page[0], docs_page.HTML)
+    return Response(200, _page[0], docs_page.HTML, (("Content-Security-Policy", docs_page.POLICY),))
 
 
 @FRONT.add(

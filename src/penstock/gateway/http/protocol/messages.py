@@ -253,7 +253,8 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 
 
 class Heads:
-    """Status line, date and content type. The caller adds other headers and the empty line."""
+    """Status line, date and content type, which no browser may take for another one: responses have texts of anybody.
+    The caller adds other headers and the empty line."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -271,7 +272,7 @@ class Heads:
         if head is None:
             head = b"HTTP/1.1 %d %s\r\nDate: %s\r\n" % (status, REASONS.get(status, "").encode(), self._date)
             if content_type:
-                head += lines([("Content-Type", content_type)])
+                head += lines([("Content-Type", content_type), ("X-Content-Type-Options", "nosniff")])
             self._made[status, content_type] = head
         return head
 
