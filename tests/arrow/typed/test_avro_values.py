@@ -187,6 +187,19 @@ def test_common_types_are_decoded_many_at_once() -> None:
     assert not AvroReader(schema(slow), schema(slow)).is_fast
 
 
+def test_a_number_that_is_too_large_for_an_int_is_not_cut() -> None:
+    """Avro writes int and long alike, so the bytes of one can be read as the other."""
+    for kind in ("int", ["null", "int"], {"type": "array", "items": "int"}):
+        node = record(field("n", kind))
+        wide = record(field("n", json.loads(json.dumps(kind).replace("int", "long"))))
+        values = [7, 2**31] if not isinstance(kind, dict) else [[7], [2**31]]
+        reader = AvroReader(schema(node), schema(node))
+        found = reader.decode([encode(wide, {"n": each}) for each in values])
+        assert reader.is_fast
+        assert found.array.to_pylist() == [{"n": values[0]}, None]
+        assert "does not fit its column" in found.reasons[1]
+
+
 def test_members_of_unions_are_columns() -> None:
     node = record(field("u", ["null", "int", "string", record(field("x", "int"), name="X")]))
     values = [{"u": each} for each in (None, 3, "a", {"x": 1})]

@@ -44,8 +44,8 @@ def projection(writer: AvroNode, reader: AvroNode) -> Projection | None:
     if inner_writer.logical or inner_reader.logical:
         return None
     if (inner_writer.kind, inner_reader.kind) in _WIDENED:
-        kind = inner_reader.column_type
-        return lambda array: array.cast(kind, safe=False)
+        kind, checked = inner_reader.column_type, conversion(inner_writer)
+        return lambda array: checked(array).cast(kind, safe=False)
     return None
 
 
@@ -144,7 +144,7 @@ def default_value(node: AvroNode, default: Any) -> Any:  # noqa: PLR0911, PLR091
 
 
 def conversion(node: AvroNode) -> Projection:
-    """Sets units and time zones of timestamps, and the names of list elements."""
+    """Sets units and time zones of timestamps, and the names of list elements; checks the range of ints."""
     if node.optional is not None:
         return conversion(node.optional)
     match node.kind:
@@ -154,9 +154,9 @@ def conversion(node: AvroNode) -> Projection:
             return _nested(node, [conversion(node.items)])
         case "union" if node.is_struct_union:
             return _nested(node, [conversion(each) for name, each in node.members if name is not None])
-    if not node.logical or node.decoded_type == node.column_type:
-        return _same
     kind = node.column_type
+    if node.kind != "int" and node.decoded_type == kind:
+        return _same
     return lambda array: array.cast(kind)
 
 

@@ -128,6 +128,8 @@ class Emitter:
             case "enum":
                 return {"type": "enum", "name": self._name(), "symbols": list(node.symbols)}
         made: dict[str, Any] = {"type": node.kind}
+        if node.kind == "int" and not node.logical and inner == self.fast:
+            made["type"] = "long"  # the same bytes; pyruhvro would cut a number that is too large
         if node.kind == "fixed":
             made |= {"name": self._name(), "size": node.size}
         if node.logical == "decimal":
