@@ -259,6 +259,16 @@ SINK = HEAD + "flows:\n  f:\n    reads: s\n    to:\n      topic: t\n      option
             "startingOffsets: latest",
             "7: sources.s.options.startingOffsets: option startingOffsets is latest, expected earliest or offsets",
         ),
+        (
+            SOURCE,
+            "value.format: avro",
+            "6: sources.s.options.value.format: option value.format is not for pipeline ",
+        ),
+        (
+            SINK,
+            "value.format: avro",
+            "9: flows.f.to.options.value.format: option value.format is not for pipeline ",
+        ),
         (SINK, "kafka.linger: 5", "9: flows.f.to.options.kafka.linger: the sink has no option kafka.linger"),
         (
             SINK,

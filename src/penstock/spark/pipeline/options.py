@@ -11,7 +11,7 @@ from penstock.client.cluster import Cluster
 from penstock.client.settings import ClientSettings
 from penstock.spark.errors import BadOption
 from penstock.spark.options import CLIENT_CONFIG, KnownOptions, OptionValues, connect, is_security
-from penstock.spark.reading.option_names import SOURCE
+from penstock.spark.reading.option_names import SOURCE, TYPED_NAMES
 from penstock.spark.reading.options import for_batch, for_stream, read_options
 from penstock.spark.writing.sink_options import SINK, read_sink_options
 
@@ -103,6 +103,12 @@ def wrong_in_sink(sink: TopicSink) -> Iterator[tuple[str | None, str]]:
 
 def _wrong_names(options: Mapping[str, str], known: KnownOptions) -> Iterator[tuple[str, str]]:
     for name, value in options.items():
+        if name.lower() in TYPED_NAMES:
+            yield (
+                name,
+                f"option {name} is not for pipeline files, whose sources and sinks have their own formats",
+            )
+            continue
         try:
             known.check({name: value})
         except BadOption as bad:
