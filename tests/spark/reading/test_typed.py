@@ -2,6 +2,7 @@
 
 import pickle
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,10 @@ import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
+from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from google.protobuf import descriptor_pb2, descriptor_pool, timestamp_pb2
+from google.protobuf.message_factory import GetMessageClass
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 from tests.spark.topics import Topics
@@ -166,6 +170,36 @@ def test_json_keys_and_avro_values(topics: Topics, registry: SchemaRegistryClien
     [row] = read(topics, "both", **{"key.format": "json"})
     assert row["key"] == {"x": 3, "name": "here"}
     assert row["value"]["id"] == 1
+
+
+def test_protobuf_of_the_serializer_is_columns(topics: Topics, registry: SchemaRegistryClient) -> None:
+    """With messages in a repeated field, and a type of a well-known file."""
+    file = descriptor_pb2.FileDescriptorProto(
+        name="typed_shop.proto",
+        package="typed_shop",
+        syntax="proto3",
+        dependency=["google/protobuf/timestamp.proto"],
+    )
+    line = file.message_type.add(name="Line")
+    line.field.add(name="sku", number=1, type=9, label=1)
+    order_type = file.message_type.add(name="Order")
+    order_type.field.add(name="id", number=1, type=3, label=1)
+    order_type.field.add(name="lines", number=2, type=11, type_name=".typed_shop.Line", label=3)
+    order_type.field.add(name="at", number=3, type=11, type_name=".google.protobuf.Timestamp", label=1)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(descriptor_pb2.FileDescriptorProto.FromString(timestamp_pb2.DESCRIPTOR.serialized_pb))
+    pool.Add(file)
+    made = GetMessageClass(pool.FindMessageTypeByName("typed_shop.Order"))
+    message = made(id=7, lines=[{"sku": "a"}, {"sku": "b"}])
+    message.at.seconds = 5
+    encode = ProtobufSerializer(made, registry, {"use.deprecated.format": False})
+    topics.produce("proto", [encode(message, SerializationContext("proto", MessageField.VALUE))])
+    [row] = read(topics, "proto", **{"value.message": "Order"})
+    assert row["value"] == {
+        "id": 7,
+        "lines": [{"sku": "a"}, {"sku": "b"}],
+        "at": datetime(1970, 1, 1, 0, 0, 5, tzinfo=UTC),
+    }
 
 
 def test_schemas_can_be_given_inline(topics: Topics) -> None:
