@@ -228,7 +228,7 @@ PRODUCES_A_SECOND = 400
 
 def produce_meanwhile(path: Path) -> Iterator[Row]:
     """Time of a Produce of one record, in turns without a search and with one over everything."""
-    node_on(path)  # makes the data directory
+    node_on(path).close()  # makes the data directory
     with Process(data=path.parent / "node", http=True) as node:
         body = json.dumps({"name": "latency", "partitions": 1}).encode()
         with urlopen(Request(f"{node.http_url}/topics", body, {"Content-Type": "application/json"})):
@@ -238,7 +238,7 @@ def produce_meanwhile(path: Path) -> Iterator[Row]:
             times: dict[bool, list[float]] = {False: [], True: []}
             with socket.create_connection((host, int(port))) as connection:
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                produce_for(connection, acks, 2.0)
+                produce_for(connection, acks, TURN_S)
                 for _ in range(TURNS):
                     times[False] += produce_for(connection, acks, TURN_S)
                     with searching(node.http_url):
