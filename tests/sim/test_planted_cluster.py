@@ -161,7 +161,7 @@ def test_a_follower_that_does_not_fetch_again_is_caught(monkeypatch: pytest.Monk
     """After one failed request it waits for ever, and the high watermark with it."""
     settings = BUSY.settings | {"replica.lag.time.max.ms": "30000"}
     plant(monkeypatch, Fetcher._backed_off, lambda _: None)
-    assert_caught(replace(BUSY, crash_us_mean=0, settings=settings), first=2, by=ReplicatedInTime)
+    assert_caught(replace(BUSY, crash_us_mean=0, settings=settings), first=117, by=ReplicatedInTime)
 
 
 # -- who is in sync, and who may lead -----------------------------------------------------------------------

@@ -77,7 +77,7 @@ def test_a_state_that_there_is_not_is_named_and_matches_nothing() -> None:
     driver = crowd()
     reply = driver.ask(ListTransactions(states=frozenset({"Sleeping", "Ongoing"})))
     assert reply.unknown_states == ("Sleeping",)
-    assert reply.transactions == (Listed("open", 7, "Ongoing"),)
+    assert reply.transactions == (Listed("open", 7, "Ongoing", driver.now_ms - 60_000),)
     assert listed(driver, states=frozenset({"Sleeping"})) == []
     for each in State:
         assert driver.ask(ListTransactions(states=frozenset({each.title}))).unknown_states == ()

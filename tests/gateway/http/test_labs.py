@@ -28,6 +28,7 @@ def broker() -> Iterator[Broker]:
         yield made
 
 
+@pytest.mark.long
 def test_a_seed_is_replayed_as_the_command_replays_it(broker: Broker) -> None:
     answer = ask(broker, "/labs/simulation?seed=7&seconds=3&nodes=3")
     found = json.loads(answer.data)  # type: ignore[attr-defined]
@@ -57,6 +58,7 @@ def test_there_is_one_simulation_at_a_time_and_it_ends_with_its_client(broker: B
     until(lambda: ask(broker, "/labs/simulation?seed=2&seconds=1").status == 200)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("lacking", ["TemporaryFile", "Popen"])
 def test_a_simulation_that_cannot_start_is_reported(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, lacking: str

@@ -3,13 +3,13 @@ all others.
 
     AckedInTime        a batch of an idempotent producer is acknowledged within an allowance, while exactly one disk is
                        in trouble and everything else works, and has worked for the whole wait
-    ReplicatedInTime   the high watermark reaches a log end, or a follower gets further, within an allowance, while
-                       everything works
+    ReplicatedInTime   the high watermark reaches a log end, or a follower copies what is below it, within an
+                       allowance, while everything works
 
 The allowance of the first covers consecutive steps: the replica leaves the ISR or hands over leadership; the client
 gets an error, backs off, refreshes metadata and retries. A slow disk may add some syncs. The allowance of the second
 covers a connection attempt that began just before the network was healed, and a backoff. A replica that lost its log
-may take longer to copy it, so any follower that gets further counts.
+may take longer to copy it, so a follower that gets further below the high watermark counts.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -117,8 +117,8 @@ class _Wait(NamedTuple):
 
     log_end: Offset
     """Its log end when that was first seen."""
-    followers_end: Offset
-    """The sum of its followers' log ends at `since_us`."""
+    copied: Offset
+    """The sum of the log ends of followers below the high watermark, at `since_us`."""
     since_us: int
 
 
@@ -165,11 +165,11 @@ class ReplicatedInTime:
         if partition.high_watermark >= partition.log.log_end:
             return 0
         followers = () if partition.isr is None else partition.isr.followers.values()
-        followers_end = sum(each.log_end for each in followers)
+        copied = sum(each.log_end for each in followers if each.log_end < partition.high_watermark)
         if wait is None:
-            self._waiting[key] = wait = _Wait(partition.log.log_end, followers_end, now_us)
-        elif followers_end > wait.followers_end:
-            self._waiting[key] = wait = wait._replace(followers_end=followers_end, since_us=now_us)
+            self._waiting[key] = wait = _Wait(partition.log.log_end, copied, now_us)
+        elif copied > wait.copied:
+            self._waiting[key] = wait = wait._replace(copied=copied, since_us=now_us)
         return now_us - wait.since_us
 
     def _is_well(self) -> bool:
