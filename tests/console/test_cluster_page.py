@@ -50,6 +50,7 @@ def test_brokers_and_the_quorum_are_shown(page: Page, cluster: ClusterProcesses,
     expect(page.get_by_text("There is no broker 9; the cluster has 1, 2, 3.")).to_be_visible()
 
 
+@pytest.mark.long
 def test_a_broker_is_emptied_by_a_plan(page: Page, cluster: ClusterProcesses, http: httpx.Client) -> None:
     open_console(page, cluster.nodes[1].http_url, "/cluster/reassignments", heading="Cluster")
     expect(page.get_by_text("No partition moves.")).to_be_visible()
@@ -116,6 +117,7 @@ def test_a_setting_is_changed_after_a_look_at_the_difference(
     expect(row).to_contain_text("default")
 
 
+@pytest.mark.long
 def test_it_fits_a_narrow_screen(page: Page, cluster: ClusterProcesses, http: httpx.Client) -> None:
     page.set_viewport_size({"width": 360, "height": 640})
     for tab in ("brokers", "quorum", "reassignments", "settings"):
@@ -124,6 +126,7 @@ def test_it_fits_a_narrow_screen(page: Page, cluster: ClusterProcesses, http: ht
         assert page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
+@pytest.mark.long
 def test_a_broker_that_is_down_stays_in_the_list(
     page: Page, cluster: ClusterProcesses, http: httpx.Client
 ) -> None:

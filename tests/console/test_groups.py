@@ -203,6 +203,7 @@ def test_a_console_that_may_only_read_says_why(page: Page, node: Process, http: 
         assert "read-only" in (button.get_attribute("title") or "")
 
 
+@pytest.mark.long
 def test_pipelines_show_their_graph_batches_and_errors(
     page: Page, node: Process, http: httpx.Client, tmp_path: Path
 ) -> None:

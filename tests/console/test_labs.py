@@ -72,6 +72,7 @@ def test_an_offset_is_found_step_by_step(page: Page, node: Process) -> None:
     do(page, "Delete the topic", "The topic is deleted")
 
 
+@pytest.mark.long
 def test_a_simulated_cluster_is_replayed_event_by_event(page: Page, node: Process) -> None:
     open_console(page, node.http_url, "/labs/simulator?seed=7&seconds=4")
     page.get_by_role("button", name="Run").click()
@@ -95,6 +96,7 @@ def test_a_simulated_cluster_is_replayed_event_by_event(page: Page, node: Proces
     expect(now).to_contain_text("process 3 of node-3 loses power", timeout=60_000)
 
 
+@pytest.mark.long
 def test_a_simulation_can_be_cancelled(page: Page, node: Process) -> None:
     open_console(page, node.http_url, "/labs/simulator?seed=3&seconds=30&nodes=5")
     page.get_by_role("button", name="Run").click()

@@ -161,6 +161,7 @@ def test_new_records_appear_and_wait_while_paused(page: Page, node: Process) -> 
     assert ids(page) == ["0:2", "0:1"]
 
 
+@pytest.mark.long
 def test_a_busy_topic_does_not_freeze_the_page(page: Page, node: Process) -> None:
     """Thousands of records a second are counted, a part is shown, and no task of the page takes long."""
     make(node, "busy", 2, [])
@@ -358,6 +359,7 @@ def test_what_is_shown_is_downloaded(page: Page, node: Process, orders: str) -> 
     assert [row["offset"] for row in table] == ["36", "37", "38", "39"]
 
 
+@pytest.mark.long
 def test_messages_fit_a_narrow_screen(page: Page, node: Process, orders: str) -> None:
     page.set_viewport_size({"width": 360, "height": 640})
     open_console(page, node.http_url, f"/topics/{orders}/messages?record=0:0")

@@ -91,6 +91,7 @@ def many_topics(route: Route) -> None:
     route.fulfill(json={"topics": rows, "next": None, "total": 10_000, "unanswered": [3]})
 
 
+@pytest.mark.long
 def test_ten_thousand_topics_scroll_with_few_rows_in_the_document(page: Page, node: Process) -> None:
     page.route("**/topics?details=true*", many_topics)
     open_console(page, node.http_url, "/topics", heading="Topics")
@@ -171,6 +172,7 @@ def test_a_topic_is_deleted_by_its_name(page: Page, node: Process, http: httpx.C
     assert http.get("/topics/doomed").status_code == 404
 
 
+@pytest.mark.long
 def test_a_topic_that_is_deleted_while_one_looks_says_so(
     page: Page, node: Process, http: httpx.Client
 ) -> None:
@@ -368,6 +370,7 @@ def test_a_segment_is_opened_in_the_picture(page: Page, node: Process, http: htt
     expect(card).to_have_count(0)
 
 
+@pytest.mark.long
 def test_the_steps_of_a_lookup_are_shown(page: Page, node: Process, http: httpx.Client) -> None:
     where = "/api/architecture/topics/architecture.demo/partitions/0/lookup?offset=777"
     expected = http.get(where).json()
@@ -405,6 +408,7 @@ def test_the_steps_of_a_lookup_are_shown(page: Page, node: Process, http: httpx.
 # -- layout -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_long_names_fit_a_narrow_screen(page: Page, node: Process) -> None:
     page.set_viewport_size({"width": 360, "height": 640})
     for path in ("/topics", f"/topics/{LONG}", f"/topics/{LONG}/settings", f"/topics/{LONG}/segments"):

@@ -1,6 +1,7 @@
 """Topics of a cluster of three in the browser: replicas on other brokers, logs led elsewhere, a broker that dies."""
 
 import httpx
+import pytest
 from playwright.sync_api import Page, expect
 from tests.cluster.processes import ClusterProcesses
 from tests.console.browsing import WAIT_MS_MAX, assert_accessible, open_console
@@ -8,6 +9,7 @@ from tests.console.browsing import WAIT_MS_MAX, assert_accessible, open_console
 expect.set_options(timeout=WAIT_MS_MAX)
 
 
+@pytest.mark.long
 def test_replicas_and_logs_of_other_brokers_are_shown_until_one_dies(
     page: Page, cluster: ClusterProcesses
 ) -> None:

@@ -44,6 +44,7 @@ def test_a_seed_is_replayed_as_the_command_replays_it(broker: Broker) -> None:
     assert any("leads the quorum" in each["text"] for each in found["events"])
 
 
+@pytest.mark.long
 def test_there_is_one_simulation_at_a_time_and_it_ends_with_its_client(broker: Broker) -> None:
     port = int(broker.http_url.rpartition(":")[2])
     with closing(HTTPConnection("127.0.0.1", port, timeout=SECONDS_MAX)) as connection:
