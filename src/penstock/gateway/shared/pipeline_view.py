@@ -1,7 +1,7 @@
 """The reports of pipelines, as this node knows them: a view of a compacted topic that any broker may lead.
 
 The view is read when it is asked for: the first time from the start of the topic, later from where it was left, so it
-costs nothing while nobody looks. Requests at the same time share one read. Reports are kept as bytes, at most
+costs nothing while no client asks. Requests at the same time share one read. Reports are kept as bytes, at most
 `PIPELINES_MAX` and `BYTES_MAX` of them; beyond that those written longest ago are dropped. Records that are not
 reports are passed over.
 """
